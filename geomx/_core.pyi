@@ -93,6 +93,26 @@ class NodeConfig:
     def children(self, arg: Sequence[int], /) -> None: ...
 
     @property
+    def master(self) -> int | None: ...
+
+    @master.setter
+    def master(self, arg: int | None, /) -> None: ...
+
+    @property
+    def open(self) -> bool: ...
+
+    @open.setter
+    def open(self, arg: bool, /) -> None: ...
+
+    def set_tree(self, tree: Sequence[tuple[int, int]]) -> None:
+        """
+        On the scheduler: (parent, child) of all that are connected in the tree.
+        """
+
+    def declare(self, tensors: Sequence[Sequence[tuple[int, int, int, int]]]) -> None:
+        """The shards of the experiment's tensors: no other is taken."""
+
+    @property
     def scheduler(self) -> int | None: ...
 
     @scheduler.setter

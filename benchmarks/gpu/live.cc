@@ -55,6 +55,7 @@ class Cluster {
       configs[id].id = id;
       configs[id].name = kNames[id];
       configs[id].role = RoleOf(id);
+      configs[id].open = true;
       if (id == kScheduler) continue;
       configs[id].scheduler = kScheduler;
       configs[id].peers.push_back(peer(kScheduler));

@@ -108,6 +108,7 @@ def node_config(
     live: bool,
     seed: int,
     experiment_json: str = "",
+    tensors: Sequence[TensorSpec] | None = None,
 ) -> _core.NodeConfig:
     """Return the core's configuration of a node: peers, links, codecs, slicers and policy.
 
@@ -121,6 +122,8 @@ def node_config(
         live: Whether the node is a real process.
         seed: Seed of the experiment, for coordinators that draw random numbers.
         experiment_json: Text that the scheduler sends to every joining member.
+        tensors: All tensors in key order; servers refuse others. None: the first worker's initial
+            values define them.
 
     Returns:
         The configuration.
@@ -145,10 +148,12 @@ def node_config(
         config.add_peer(other.id, other.name, other.role)
     if node.role == "scheduler":
         config.experiment = experiment_json
+        tree = [(top.id, p.server.id) for top in cluster.global_servers for p in cluster.parties]
+        tree += [(p.server.id, worker.id) for p in cluster.parties for worker in p.workers]
+        config.set_tree(tree)
         return config
 
-    if node.role == "worker":
-        config.set_non_finite(runtime.non_finite)
+    config.set_non_finite(runtime.non_finite)
     if live and node.role in ("server", "global_server"):
         _set_device(config, runtime.server_device)
     config.set_rounds(shared.together, shared.staleness_bound, shared.at_party)
@@ -156,6 +161,10 @@ def node_config(
     config.scheduler = cluster.scheduler.id
     config.children = [child.id for child in below]
     config.parents = [parent.id for parent in above]
+    leads = {cluster.workers[0], cluster.party_of(cluster.workers[0]).server}
+    config.master = next((child.id for child in below if child in leads), None)
+    if tensors is not None and below:
+        config.declare(shards(cluster, selection, tensors))
     config.quorum = len(below) if node.role == "server" else len(cluster.workers)
     if node.role == "global_server":
         config.stands_for = {party.server.id: len(party.workers) for party in cluster.parties}

@@ -259,6 +259,7 @@ class Member:
             live=True,
             seed=spec.seed,
             experiment_json=spec.to_json() if scheduling else "",
+            tensors=spec.tensors,
         )
         config.absent = list(Scenario(spec.scenario, cluster, spec.seed).late)
         shape = (

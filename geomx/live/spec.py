@@ -24,6 +24,7 @@ from geomx.options.schema import FaultOptions, RuntimeOptions, TcpOptions
 from geomx.plugin.registration import Choice
 from geomx.scenario import Happening, read_scenario
 from geomx.version import __version__
+from geomx.workload import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Spec:
         faults: Treatment of lost links and nodes.
         scenario: Events that are injected during the run.
         tcp: Options of WAN connections.
+        tensors: All that are trained, in key order: servers take no others. None: a training script
+            brings its own.
     """
 
     cluster: Cluster
@@ -64,6 +67,7 @@ class Spec:
     faults: FaultOptions = dataclasses.field(default_factory=FaultOptions)
     scenario: tuple[Happening, ...] = ()
     tcp: TcpOptions = dataclasses.field(default_factory=TcpOptions)
+    tensors: tuple[TensorSpec, ...] | None = None
 
     @classmethod
     def of(cls, experiment: Experiment, script: bool = False) -> Spec:
@@ -91,6 +95,7 @@ class Spec:
             faults=experiment.faults,
             scenario=experiment.scenario,
             tcp=experiment.tcp,
+            tensors=None if script else tuple(experiment.workload.tensors),
         )
 
     def to_json(self) -> str:
@@ -103,6 +108,8 @@ class Spec:
         fields["faults"] = dataclasses.asdict(self.faults)
         fields["scenario"] = [happening.plain() for happening in self.scenario]
         fields["tcp"] = dataclasses.asdict(self.tcp)
+        if self.tensors is not None:
+            fields["tensors"] = [[each.name, each.shape, each.layer] for each in self.tensors]
         return json.dumps({"geomx": __version__, **fields})
 
     @classmethod
@@ -129,9 +136,15 @@ class Spec:
             fields["faults"] = build_options(FaultOptions, fields["faults"], "faults")
             fields["scenario"] = read_scenario(fields["scenario"], fields["cluster"])
             fields["tcp"] = build_options(TcpOptions, fields["tcp"], "tcp")
+            if fields["tensors"] is not None:
+                fields["tensors"] = tuple(_tensor(*each) for each in fields["tensors"])
             return cls(**fields)
         except (ValueError, TypeError, KeyError) as error:
             raise GeomxError(f"the scheduler sent no experiment: {error!r}") from error
+
+
+def _tensor(name: Any, shape: Any, layer: Any) -> TensorSpec:
+    return TensorSpec(str(name), tuple(int(size) for size in shape), int(layer))
 
 
 def _choice(value: Any) -> Choice:

@@ -3,10 +3,12 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings/handles.h"
+#include "bindings/shards.h"
 #include "core/natives.h"
 #include "core/node.h"
 #include "core/worker.h"
@@ -177,6 +179,17 @@ void init_core(nb::module_& m) {
            }, "together"_a, "staleness_bound"_a.none(), "update_at_party"_a)
       .def_rw("parents", &NodeConfig::parents)
       .def_rw("children", &NodeConfig::children)
+      .def_rw("master", &NodeConfig::master)
+      .def_rw("open", &NodeConfig::open)
+      .def("set_tree", [](NodeConfig& self, std::vector<std::pair<NodeId, NodeId>> tree) {
+        std::sort(tree.begin(), tree.end());
+        self.tree = std::move(tree);
+      }, "tree"_a, "On the scheduler: (parent, child) of all that are connected in the tree.")
+      .def("declare", [](NodeConfig& self, const std::vector<ShardTuples>& tensors) {
+        std::vector<std::vector<ShardInfo>> shards;
+        for (const ShardTuples& tensor : tensors) shards.push_back(Shards(tensor));
+        self.declared = std::make_shared<const Declaration>(std::move(shards));
+      }, "tensors"_a, "The shards of the experiment's tensors: no other is taken.")
       .def_rw("scheduler", &NodeConfig::scheduler)
       .def_rw("quorum", &NodeConfig::quorum)
       .def_rw("stands_for", &NodeConfig::stands_for)

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "bindings/handles.h"
+#include "bindings/shards.h"
 #include "bindings/passes.h"
 #include "core/worker.h"
 #include "fabric/fabric.h"
@@ -36,17 +37,6 @@ nb::object ToNumpy(std::span<const float> values) {
   std::memcpy(copy, values.data(), values.size() * sizeof(float));
   nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
   return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(copy, {values.size()}, owner));
-}
-
-using ShardTuples =
-    std::vector<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::int32_t>>;
-
-std::vector<ShardInfo> Shards(const ShardTuples& list) {
-  std::vector<ShardInfo> shards;
-  for (const auto& [offset, elements, server, priority] : list) {
-    shards.push_back({.offset = offset, .elements = elements, .server = server, .priority = priority});
-  }
-  return shards;
 }
 
 const char* KindName(Notice::Kind kind) {

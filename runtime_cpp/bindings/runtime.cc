@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "bindings/release_queue.h"
+#include "bindings/shards.h"
 #include "bindings/handles.h"
 #include "bindings/members.h"
 #include "io/loop.h"
@@ -30,8 +31,6 @@ namespace {
 
 using Input = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Output = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
-using ShardTuples =
-    std::vector<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::int32_t>>;
 
 std::shared_ptr<const void> KeepAlive(const Input& array) {
   return ReleaseQueue::Instance().Keep(array);
@@ -141,11 +140,7 @@ void Init(Loop& loop, Key key, const Input& array) {
 
 void Declare(Loop& loop, Key key, std::uint64_t elements, const ShardTuples& tuples,
              const std::string& name) {
-  std::vector<ShardInfo> shards;
-  for (const auto& [offset, count, server, priority] : tuples) {
-    shards.push_back(
-        {.offset = offset, .elements = count, .server = server, .priority = priority});
-  }
+  std::vector<ShardInfo> shards = Shards(tuples);
   nb::gil_scoped_release unlocked;
   loop.Declare(key, elements, std::move(shards), name);
 }

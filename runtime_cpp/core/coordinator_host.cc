@@ -1,6 +1,7 @@
 #include "core/coordinator_host.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/plugin_failure.h"
@@ -24,6 +25,9 @@ void CoordinatorHost::HandleReport(NodeId from, const Message& message, Time now
   const auto values = UnpackNumbers(message.payload.Contiguous(scratch));
   if (found == state_.config.coordinators.end() || !values) {
     return state_.Fail(from, "a report nobody asked for");
+  }
+  if (!std::all_of(values->begin(), values->end(), [](double value) { return std::isfinite(value); })) {
+    return state_.Fail(from, "a report with numbers that are NaN or infinite");
   }
   if (!SendReplies(found->first, found->second->OnReport(from, *values, now), now)) {
     state_.Fail(from, "a report about strangers");

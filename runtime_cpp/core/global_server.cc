@@ -17,7 +17,7 @@ class GlobalServer final : public ServerRole {
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
     Shard& shard = this->shard(header);
-    if (!HasSize(peer, header, shard)) return;
+    if (!Settle(peer, header, shard)) return;
     if (shard.updating) {
       Defer(shard, [=, this, value = std::move(value)](Time at) { OnValue(peer, header, value, at); });
       return;
@@ -37,8 +37,8 @@ class GlobalServer final : public ServerRole {
     const Header& header = message.header;
     switch (header.kind) {
       case Kind::kPullRequest: {
-        Shard& shard = this->shard(header);
-        if (HasSize(peer, header, shard)) Request(peer, header, shard, now);
+        if (!admission_.MayAsk(peer, header, Terms(header), shards_.size())) return;
+        Request(peer, header, this->shard(header), now);
         return;
       }
       case Kind::kCommand:
@@ -58,6 +58,10 @@ class GlobalServer final : public ServerRole {
         return CloseWithout(now);
       default: return;
     }
+  }
+
+  std::string Objection(NodeId from, const Header& header) const override {
+    return admission_.Objection(from, header, Terms(header));
   }
 
   void OnMember(NodeId member, bool back, Time now) override {
@@ -102,6 +106,11 @@ class GlobalServer final : public ServerRole {
     std::map<NodeId, Progress> parties;
   };
 
+  const ShardTerms* Terms(const Header& header) const {
+    const Shard* found = shards_.Find({header.key, header.shard});
+    return found == nullptr ? nullptr : &found->terms;
+  }
+
   Shard& shard(const Header& header) {
     return *shards_.TryEmplace({header.key, header.shard}, node_.config()).first;
   }
@@ -110,7 +119,7 @@ class GlobalServer final : public ServerRole {
     if (shard.weights.has_value()) return;  // the first initial value stands
     shard.weights.Set(std::move(value));
     const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
-    SendCurrent(header, shard.round, shard.weights.value(), waiting, now);
+    SendCurrent(shard, header, shard.round, shard.weights.value(), waiting, now);
   }
 
   // ---- parties that are lost and come back ----
@@ -175,7 +184,10 @@ class GlobalServer final : public ServerRole {
   void Request(NodeId peer, const Header& header, Shard& shard, Time now) {
     if (shard.updating) {
       Defer(shard, [=, this, &shard](Time at) { Request(peer, header, shard, at); });
-    } else if (node_.config().continues) {
+      return;
+    }
+    admission_.Claim(peer, header, shard.terms);
+    if (node_.config().continues) {
       Admit(peer, NextRound());
       shard.asked[peer] = header;
       AddWaiting(shard, peer);
@@ -183,7 +195,7 @@ class GlobalServer final : public ServerRole {
     } else if (!shard.weights.has_value()) {
       AddWaiting(shard, peer);
     } else {
-      SendCurrent(header, shard.round, shard.weights.value(), {&peer, 1}, now);
+      SendCurrent(shard, header, shard.round, shard.weights.value(), {&peer, 1}, now);
     }
   }
 

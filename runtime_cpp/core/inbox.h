@@ -75,6 +75,7 @@ class Inbox {
   // (source, key, shard) or the slice.
   Header current() const;
   bool open() const { return open_; }
+  bool begun() const { return begun_; }  // a first slice has arrived
   bool kept() const { return kept_; }  // the current round's value is encoded, as by CodecChain::Keep
   Stats stats() const { return rest_ ? rest_->stats : Stats{}; }
   void Describe(Digest& digest, Digest::Level level) const;

@@ -1,5 +1,6 @@
 #include "core/message.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace geomx {
@@ -195,6 +196,12 @@ std::optional<std::vector<double>> UnpackNumbers(Bytes bytes) {
   std::vector<double> numbers(bytes.size() / sizeof(double));
   if (!bytes.empty()) std::memcpy(numbers.data(), bytes.data(), bytes.size());
   return numbers;
+}
+
+bool IsLine(std::string_view text) {
+  return !text.empty() && std::none_of(text.begin(), text.end(), [](unsigned char c) {
+    return c < 0x20 || c == 0x7f;
+  });
 }
 
 const char* KindName(Kind kind) {

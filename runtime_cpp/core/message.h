@@ -93,6 +93,20 @@ inline bool IsData(const Header& header) {
   return IsTransfer(header.kind) && (header.flags & kPlain) == 0;
 }
 
+// Bytes of payload beyond which no correct node sends a message of this kind.
+inline std::uint32_t LongestPayload(Kind kind) {
+  switch (kind) {
+    case Kind::kInit:
+    case Kind::kPush:
+    case Kind::kValue:
+    case Kind::kRoster: return kMaxPayloadBytes;
+    case Kind::kReport:
+    case Kind::kReply: return 16u << 20;
+    case Kind::kCommand: return 1u << 20;
+    default: return 64u << 10;
+  }
+}
+
 // The direction of a transfer.
 inline Direction DirectionOf(const Header& header) {
   return header.kind == Kind::kValue ? Direction::kPull : Direction::kPush;
@@ -161,6 +175,10 @@ std::optional<std::vector<std::string>> UnpackStrings(Bytes bytes, std::size_t c
 // The payload of a report: float64 numbers.
 std::vector<std::byte> PackNumbers(std::span<const double> numbers);
 std::optional<std::vector<double>> UnpackNumbers(Bytes bytes);
+
+// Returns true if `text` may be part of a line: it is not empty and has no control characters,
+// which end or separate.
+bool IsLine(std::string_view text);
 
 const char* KindName(Kind kind);
 

@@ -29,6 +29,10 @@ Node::Node(NodeConfig config)
 
 Node::~Node() = default;
 
+bool Node::IsMaster(NodeId id) const {
+  return state_.config.master == id || (state_.config.open && state_.peers.IsChild(id));
+}
+
 // ---- messages --------------------------------------------------------------------------------
 
 void Node::HandleMessage(NodeId from, const Message& message, Time now) {
@@ -51,23 +55,41 @@ std::string Node::Objection(NodeId from, const Header& header) const {
   if (about_shard && header.shard_elements > state_.config.max_shard_elements) {
     return "a shard larger than any of this experiment";
   }
+  if (header.payload_bytes > LongestPayload(header.kind)) {
+    return std::string("a ") + KindName(header.kind) + " that is too long";
+  }
   return {};
 }
 
-// Values come from above, requests and pushes from below, both from members of an overlay;
-// instructions from either end; only workers wait at barriers.
+// Values come from above, requests and pushes from below, both from members of an overlay; initial
+// values and instructions from the master's side, and instructions from above where updates happen
+// here; only workers wait at barriers, and only the scheduler says who takes part.
 bool Node::Expected(NodeId from, const Header& header) const {
   if (overlay_ && overlay_->Expects(from, header)) return true;
   const Peers& peers = state_.peers;
+  const bool scheduler = state_.config.role == Role::kScheduler;
   switch (header.kind) {
     case Kind::kValue: return peers.IsParent(from);
-    case Kind::kInit:
     case Kind::kPush:
     case Kind::kPullRequest: return peers.IsChild(from);
-    case Kind::kCommand: return peers.IsChild(from) || peers.IsParent(from);
+    case Kind::kInit: return IsMaster(from);
+    case Kind::kCommand:
+      return IsMaster(from) || (state_.config.rounds.update_at_party && peers.IsParent(from));
+    case Kind::kRoster:
+    case Kind::kStart:
+    case Kind::kStop:
     case Kind::kRelease: return state_.config.scheduler == from;
-    case Kind::kBarrier:
-      return state_.config.role == Role::kScheduler && FindPeer(from)->role == Role::kWorker;
+    case Kind::kDead: return state_.config.scheduler == from || scheduler;
+    case Kind::kMembers:
+      return state_.config.scheduler == from ||
+             (state_.config.role == Role::kGlobalServer && state_.config.continues &&
+              peers.IsChild(from) && header.merge_count <= peers.StandsFor(from));
+    case Kind::kJoin:
+    case Kind::kReady: return scheduler;
+    case Kind::kBarrier: return scheduler && FindPeer(from)->role == Role::kWorker;
+    case Kind::kReport: return !state_.config.coordinators.empty();
+    case Kind::kReply:
+      return state_.config.scheduler == from || peers.IsParent(from) || (overlay_ && overlay_->IsHost(from));
     default: return true;
   }
 }

@@ -157,6 +157,7 @@ class Node {
   Work& work() { return state_.work; }
   NodeStats& counts() { return state_.stats; }
   bool IsChild(NodeId id) const { return state_.peers.IsChild(id); }
+  bool IsParent(NodeId id) const { return state_.peers.IsParent(id); }
   std::uint32_t StandsFor(NodeId id) const { return state_.peers.StandsFor(id); }
   bool IsAway(NodeId id) const { return state_.peers.Away(id); }  // lost
   void SetAway(NodeId id, bool away) { state_.peers.SetAway(id, away); }
@@ -183,6 +184,8 @@ class Node {
   // Returns the reason to refuse a message before it is dispatched; empty if there is none.
   std::string Objection(NodeId from, const Header& header) const;
   bool Expected(NodeId from, const Header& header) const;
+  // Returns true if initial values and instructions may come from this child.
+  bool IsMaster(NodeId id) const;
   void HandleControl(NodeId from, const Message& message, Time now);
   void StartWithParents(std::string age, Time now);
 

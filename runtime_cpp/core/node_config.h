@@ -12,6 +12,7 @@
 
 #include "core/codec.h"
 #include "core/coordinator.h"
+#include "core/declaration.h"
 #include "core/optimizer.h"
 #include "core/overlay_group.h"
 #include "core/policy.h"
@@ -46,7 +47,8 @@ struct GlobalRounds {
   bool update_at_party = false;
 };
 
-// What a worker does with a push that holds values that are NaN or infinite.
+// What a worker does with a push that holds values that are NaN or infinite. A server refuses it with
+// kRefuse and takes it otherwise.
 enum class NonFinite : std::uint8_t { kIgnore, kWarn, kRefuse };
 
 // The fields that are read for every message come first, to share cache lines.
@@ -54,7 +56,7 @@ struct NodeConfig {
   NodeId id = 0;
   Role role = Role::kWorker;
   bool phantom = false;             // sizes only
-  NonFinite non_finite = NonFinite::kIgnore;  // workers
+  NonFinite non_finite = NonFinite::kIgnore;  // workers and servers
   std::optional<NodeId> scheduler;  // absent on the scheduler itself
   std::uint32_t quorum = 0;         // merge count that completes a round here
   std::uint32_t frame_bytes = 256 * 1024;  // no message carries more payload than this
@@ -71,6 +73,14 @@ struct NodeConfig {
   std::vector<NodeId> absent;       // members that join when training goes on; `continues` then
   std::vector<NodeId> parents;      // worker: its local server; local server: the global servers
   std::vector<NodeId> children;     // nodes that push to this node, ascending
+  // Servers: the child through which initial values and instructions come; nothing: none may.
+  std::optional<NodeId> master;
+  // Servers: any child may bring shards into being, and instruct; for tests of sums alone.
+  bool open = false;
+  std::shared_ptr<const Declaration> declared;  // servers; null: the master's initial values declare
+  // Scheduler: (parent, child) of all that are connected in the tree, ascending. A member's loss can
+  // be reported by these, and by members of its overlays (`groups`) only.
+  std::vector<std::pair<NodeId, NodeId>> tree;
   std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // on this node, by number
   std::string name;
   std::vector<Peer> peers;          // nodes that this one is connected to; for the scheduler: all others

@@ -63,6 +63,11 @@ class Overlay {
   // Returns true if pushes to `root` may include other members' contributions.
   bool BringsOthers(NodeId root) const;
 
+  // Returns true if the coordinator of one of this node's overlays is on `id`.
+  bool IsHost(NodeId id) const {
+    return std::any_of(groups_.begin(), groups_.end(),
+                       [id](const auto& each) { return each.second.host == id; });
+  }
   // Carries out a reply of `from`. Returns false if it is not an order for one of this node's
   // overlays.
   bool Obey(NodeId from, std::uint32_t number, std::span<const double> numbers, Time now);

@@ -11,6 +11,11 @@ namespace geomx {
 void Receiver::Accept(NodeId from, const Message& message, Time now) {
   const Header& header = message.header;
   const FlowId id = FlowOf(from, header);
+  const Flow* known = flows_.Find(id);
+  if (known == nullptr || !known->inbox.begun()) {
+    std::string objection = role_->Objection(from, header);
+    if (!objection.empty()) return state_.Refuse(from, header, std::move(objection));
+  }
   Flow& flow = flows_.Get(id, header.shard_info());
   Pipeline& pipeline = flows_.PipelineOf(flow);
   if (!pipeline.chain.Dense() && !pipeline.chain.Linear()) {
@@ -65,7 +70,7 @@ void Receiver::Close(const FlowId& id, Flow& flow, Time now) {
   header.source = id.peer;
   header.key = id.key;
   header.shard = id.shard;
-  if (!std::isnan(header.loss)) {
+  if (std::isfinite(header.loss)) {
     state_.losses.Report(id.peer, header.loss, state_.config.children.size());
   }
   Buffer value = flow.inbox.Close();

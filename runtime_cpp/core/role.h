@@ -28,6 +28,12 @@ class RoleLogic {
     (void)peer, (void)header, (void)encoded, (void)now;
   }
   virtual void OnControl(NodeId peer, const Message& message, Time now) = 0;
+  // Returns the reason to refuse the first transfer of a flow, before any memory is taken for it;
+  // empty if there is none.
+  virtual std::string Objection(NodeId from, const Header& header) const {
+    (void)from, (void)header;
+    return {};
+  }
   // The connection to `peer` has ended for good. Reports the loss to the scheduler.
   virtual void OnLinkDown(NodeId peer, const std::string& reason, Time now);
   // A member, not necessarily a peer, is lost, or (`back`) a new process of it without the old

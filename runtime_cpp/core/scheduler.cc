@@ -9,22 +9,16 @@
 #include <set>
 #include <utility>
 
+#include "core/barriers.h"
 #include "core/node.h"
+#include "core/tree.h"
 
 namespace geomx {
 namespace {
 
-// Returns true if `text` may be part of a line: it is not empty and has no control characters,
-// which end or separate.
-bool IsLine(const std::string& text) {
-  return !text.empty() && std::none_of(text.begin(), text.end(), [](unsigned char c) {
-    return c < 0x20 || c == 0x7f;
-  });
-}
-
 class Scheduler final : public RoleLogic {
  public:
-  explicit Scheduler(Node& node) : RoleLogic(node) {
+  explicit Scheduler(Node& node) : RoleLogic(node), tree_(node.config().tree) {
     const NodeConfig& config = node.config();
     for (const Peer& peer : config.peers) {
       workers_ += peer.role == Role::kWorker;
@@ -54,23 +48,30 @@ class Scheduler final : public RoleLogic {
         return;
       case Kind::kBarrier: Barrier(peer, message.header.round, now); return;
       case Kind::kBye: Bye(peer, now); return;
-      case Kind::kDead: {
-        std::vector<std::byte> scratch;
-        const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
-        if (!words) return;
-        for (const Peer& lost : node_.config().peers) {
-          if (lost.name != (*words)[0]) continue;
-          if (IsOld(lost.id, message.header.key)) return;
-          if (message.header.round == kLinkEnded) {
-            ended_.push_back({now + kLinkGrace, peer, lost.id, (*words)[1], message.header.key});
-          } else {
-            DeclareDead(lost, (*words)[1], now);
-          }
-        }
-        return;
-      }
+      case Kind::kDead: return Reported(peer, message, now);
       default: return;
     }
+  }
+
+  // `peer` has lost another member. Only a parent is believed at once, and whoever says that a member
+  // has left which has; all else is about a connection: either end may be at fault.
+  void Reported(NodeId peer, const Message& message, Time now) {
+    std::vector<std::byte> scratch;
+    const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
+    if (!words) return node_.Fail(peer, "a malformed report of a loss");
+    const auto& peers = node_.config().peers;
+    const auto lost = std::find_if(peers.begin(), peers.end(),
+                                   [&](const Peer& each) { return each.name == (*words)[0]; });
+    if (lost == peers.end() || !tree_.AreConnected(peer, lost->id)) {
+      return node_.Fail(peer, "reports the loss of a node that it has no connection with");
+    }
+    if (IsOld(lost->id, message.header.key)) return;
+    const bool believed = tree_.IsParent(peer, lost->id) || left_.contains(lost->id) ||
+                          (lost->role == Role::kServer && tree_.AllChildrenIn(lost->id, left_));
+    if (message.header.round != kLinkEnded && believed) return DeclareDead(*lost, (*words)[1], now);
+    const auto same = [&](const Ended& link) { return link.one == peer && link.other == lost->id; };
+    if (std::any_of(ended_.begin(), ended_.end(), same)) return;
+    ended_.push_back({now + kLinkGrace, peer, lost->id, (*words)[1], message.header.key});
   }
 
   void OnLinkDown(NodeId peer, const std::string& reason, Time now) override {
@@ -105,7 +106,7 @@ class Scheduler final : public RoleLogic {
     if (!node_.started()) {
       return all_but(Wait::Kind::kReady, [&](NodeId id) { return ready_.contains(id); }, false);
     }
-    for (const auto& [round, waiting] : barriers_) {
+    for (const auto& [round, waiting] : barriers_.all()) {
       all_but(Wait::Kind::kBarrier, [&](NodeId id) { return waiting.contains(id); }, true, round);
     }
     if (!left_.empty()) {
@@ -231,6 +232,7 @@ class Scheduler final : public RoleLogic {
     refused_.erase(member);
     left_.erase(member);
     workers_left_.erase(member);
+    barriers_.Renew(member);
     node_.Change(change, now);
     for (const auto& [epoch, known] : Changes()) node_.Send(member, Pack(known));
     back_[member] = change;
@@ -268,7 +270,7 @@ class Scheduler final : public RoleLogic {
     node_.Change(change, now);
     for (const Peer& peer : node_.config().peers) node_.Send(peer.id, Pack(change));
     if (lost.role != Role::kWorker) return;
-    for (auto& [round, waiting] : barriers_) waiting.erase(lost.id);
+    barriers_.Leave(lost.id);
     ReleaseAll();
     StopIfDone();
   }
@@ -283,28 +285,27 @@ class Scheduler final : public RoleLogic {
   }
 
   void Barrier(NodeId peer, Round round, Time now) {
-    auto& waiting = barriers_[round];
-    waiting.insert(peer);
+    if (std::string wrong = barriers_.Come(peer, round); !wrong.empty()) return node_.Fail(peer, wrong);
     if (!Release(round)) CheckLeft(now);
   }
 
   // Releases a barrier if all workers have come; with NodeConfig::continues, all that take part.
   // Returns whether it did.
   bool Release(Round round) {
-    const auto found = barriers_.find(round);
+    const auto found = barriers_.all().find(round);
     const auto& waiting = found->second;
     const bool all = node_.config().continues
                          ? !waiting.empty() && waiting.size() >= Present()
                          : waiting.size() >= workers_;
     if (!all) return false;
     for (const NodeId worker : waiting) node_.Send(worker, ControlMessage(Kind::kRelease, {}, round));
-    barriers_.erase(found);
+    barriers_.all().erase(found);
     return true;
   }
 
   // Releases every complete barrier.
   void ReleaseAll() {
-    for (auto each = barriers_.begin(); each != barriers_.end();) Release((each++)->first);
+    for (auto each = barriers_.all().begin(); each != barriers_.all().end();) Release((each++)->first);
   }
 
   void CheckLeft(Time now) {
@@ -315,7 +316,7 @@ class Scheduler final : public RoleLogic {
   // and the reason to report.
   std::optional<std::pair<NodeId, std::string>> Missed() const {
     if (workers_left_.empty() || node_.stopped() || node_.config().continues) return std::nullopt;
-    for (const auto& [round, waiting] : barriers_) {
+    for (const auto& [round, waiting] : barriers_.all()) {
       const auto left = [this](NodeId id) { return workers_left_.contains(id); };
       const auto still = std::find_if_not(waiting.begin(), waiting.end(), left);
       const auto there = [&at = waiting](NodeId id) { return at.contains(id); };
@@ -372,6 +373,7 @@ class Scheduler final : public RoleLogic {
     std::uint32_t incarnation = 0;  // of `other`, as `one` knows it
   };
 
+  const Tree tree_;
   std::vector<Ended> ended_;  // connections between members, by the time at which they count
   std::size_t workers_ = 0;
   std::size_t expected_ = 0;  // members before the start
@@ -379,7 +381,7 @@ class Scheduler final : public RoleLogic {
   std::map<NodeId, Round> incarnations_;  // of each name's process, as the driver counts them
   std::set<NodeId> ready_, left_, workers_left_;
   std::set<NodeId> dead_, gone_;  // declared dead; connection to this node ended
-  std::map<Round, std::set<NodeId>> barriers_;
+  Barriers barriers_;
   std::map<NodeId, MemberChange> absent_;  // lost members that training continues without
   std::map<NodeId, MemberChange> back_;    // members whose process is not the first
   std::map<NodeId, MemberChange> joining_; // lost members of which a new process has joined

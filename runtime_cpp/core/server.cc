@@ -18,7 +18,11 @@ class Server final : public ServerRole {
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
     Shard& shard = this->shard(header);
-    if (!HasSize(peer, header, shard)) return;
+    if (!Settle(peer, header, shard)) return;
+    if (const auto& parents = node_.config().parents;
+        node_.IsParent(peer) && parents[shard.terms.info.server] != peer) {
+      return node_.Fail(peer, "a value of another server's key");
+    }
     if (shard.updating) {
       Defer(shard, [=, this, value = std::move(value)](Time at) { OnValue(peer, header, value, at); });
       return;
@@ -30,6 +34,13 @@ class Server final : public ServerRole {
     }
   }
 
+  std::string Objection(NodeId from, const Header& header) const override {
+    if (header.server >= node_.config().parents.size()) {
+      return "no global server " + std::to_string(header.server);
+    }
+    return admission_.Objection(from, header, Terms(header));
+  }
+
   void OnLinkDown(NodeId peer, const std::string& reason, Time now) override {
     if (!left().contains(peer)) RoleLogic::OnLinkDown(peer, reason, now);
   }
@@ -37,8 +48,9 @@ class Server final : public ServerRole {
   void OnControl(NodeId peer, const Message& message, Time now) override {
     switch (message.header.kind) {
       case Kind::kPullRequest: {
-        Shard& shard = this->shard(message.header);
-        if (HasSize(peer, message.header, shard)) Request(peer, message.header, shard, now);
+        const ShardTerms* known = Terms(message.header);
+        if (!admission_.MayAsk(peer, message.header, known, shards_.size())) return;
+        if (Parent(peer, message.header)) Request(peer, message.header, this->shard(message.header), now);
         return;
       }
       case Kind::kBye: return Bye(peer, now);
@@ -102,6 +114,11 @@ class Server final : public ServerRole {
     return *shards_.TryEmplace({header.key, header.shard}, node_.config()).first;
   }
 
+  const ShardTerms* Terms(const Header& header) const {
+    const Shard* found = shards_.Find({header.key, header.shard});
+    return found == nullptr ? nullptr : &found->terms;
+  }
+
   // The global server of a shard.
   std::optional<NodeId> Parent(NodeId peer, const Header& header) {
     const auto& parents = node_.config().parents;
@@ -117,6 +134,9 @@ class Server final : public ServerRole {
     if (!text) return;
     const auto& parents = node_.config().parents;
     if (std::find(parents.begin(), parents.end(), peer) != parents.end()) return Obey(peer, *text);
+    if (std::string wrong = Impossible(*text); !wrong.empty()) {
+      return node_.Fail(peer, "an instruction that no server can carry out: " + wrong);
+    }
     for (const NodeId parent : parents) {
       node_.Send(parent, ControlMessage(Kind::kCommand, {*text}, message.header.round));
     }
@@ -262,6 +282,7 @@ class Server final : public ServerRole {
       Defer(shard, [=, this, &shard](Time at) { Request(peer, header, shard, at); });
       return;
     }
+    const bool first = admission_.Claim(peer, header, shard.terms);  // with this claim
     if (node_.config().continues) {
       if (apart_) Rejoin();
       Admit(peer, NextRound());
@@ -269,11 +290,11 @@ class Server final : public ServerRole {
       const bool asked = !shard.waiting.empty();
       AddWaiting(shard, peer);
       if (shard.value && !shard.stale) return AnswerWaiting(shard, now);
-      if (!asked) Ask(peer, header, shard);
+      if (!asked || (first && !shard.terms.settled())) Ask(peer, header, shard);
       return;
     }
-    if (shard.value) return SendCurrent(header, shard.round, shard.value, {&peer, 1}, now);
-    if (shard.waiting.empty()) Ask(peer, header, shard);
+    if (shard.value) return SendCurrent(shard, header, shard.round, shard.value, {&peer, 1}, now);
+    if (shard.waiting.empty() || (first && !shard.terms.settled())) Ask(peer, header, shard);
     AddWaiting(shard, peer);
   }
 
@@ -338,7 +359,7 @@ class Server final : public ServerRole {
     shard.value = std::move(owned);
     if (node_.config().continues) return AnswerWaiting(shard, now);
     const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
-    SendCurrent(header, shard.round, shard.value, waiting, now);
+    SendCurrent(shard, header, shard.round, shard.value, waiting, now);
   }
 
   // Sends the result of a round to all workers.

@@ -5,23 +5,16 @@
 #include <stdexcept>
 #include <utility>
 
+#include "kernels/sums.h"
+
 namespace geomx {
 
-bool ServerRole::HasSize(NodeId peer, const Header& header, SummedShard& shard) {
-  if (shard.elements == 0) {
-    shard.elements = header.shard_elements;
-    shard.sized_by = peer;
+bool ServerRole::Settle(NodeId peer, const Header& header, SummedShard& shard) {
+  for (const NodeId child : admission_.Settle(peer, header, shard.terms)) {
+    std::erase(shard.waiting, child);
+    shard.asked.erase(child);
   }
-  if (shard.elements == header.shard_elements) return true;
-  const auto name = [&](NodeId id) {
-    const Peer* found = node_.FindPeer(id);
-    return found == nullptr ? node_.config().name : found->name;
-  };
-  node_.Fail(peer, "key " + std::to_string(header.key) + " (piece " + std::to_string(header.shard) +
-                       ") has " + std::to_string(header.shard_elements) + " elements at " +
-                       name(peer) + " and " + std::to_string(shard.elements) + " at " +
-                       name(shard.sized_by) + ": all workers must give a key the same shape");
-  return false;
+  return admission_.Agrees(peer, header, shard.terms);
 }
 
 // ---- pushes ----------------------------------------------------------------------------------
@@ -46,6 +39,10 @@ bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shar
   }
   if (!shard.sum.Fits(header.merge_count)) return fail("stands for more workers than there are");
   if (!shard.sum.Alike(value)) return fail("encoded unlike what others pushed");
+  if (node_.config().non_finite == NonFinite::kRefuse && !value.empty() &&
+      !kernels::AllFinite(value.data(), value.size())) {
+    return fail("pushed values that are NaN or infinite");
+  }
   if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
     return fail("pushed twice in one round");
   }
@@ -102,12 +99,15 @@ void ServerRole::SendResult(Header header, Round round, std::uint32_t merge_coun
   Send(header, value, targets, now);
 }
 
-void ServerRole::SendCurrent(Header header, Round round,
+void ServerRole::SendCurrent(const SummedShard& shard, Header header, Round round,
                              const std::shared_ptr<const Buffer>& value,
                              std::span<const NodeId> targets, Time now) {
   header.kind = Kind::kValue;
   header.flags = kPlain;
   header.round = round;
+  header.offset = shard.terms.info.offset;  // a request may say what it likes
+  header.server = shard.terms.info.server;
+  header.shard_elements = shard.terms.info.elements;
   if (header.merge_count == 0) header.merge_count = node_.config().quorum;
   Send(header, value, targets, now);
 }
@@ -168,7 +168,7 @@ bool ServerRole::MayHave(NodeId child, const SummedShard& shard) const {
 void ServerRole::AnswerRequest(SummedShard& shard, NodeId child, Round round,
                                const std::shared_ptr<const Buffer>& value, Time now) {
   std::erase(shard.waiting, child);
-  SendCurrent(shard.asked[child], round, value, {&child, 1}, now);
+  SendCurrent(shard, shard.asked[child], round, value, {&child, 1}, now);
 }
 
 void ServerRole::SkipEmptyRounds(SummedShard& shard) {
@@ -200,6 +200,15 @@ std::optional<std::string> ServerRole::Text(NodeId peer, const Message& message)
   if (words) return std::move(words->front());
   node_.Fail(peer, "a command that is not one string");
   return std::nullopt;
+}
+
+std::string ServerRole::Impossible(const std::string& text) const {
+  try {
+    ParseInstruction(text, node_.config().optimizers);
+    return {};
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
 }
 
 std::optional<OptimizerSpec> ServerRole::ParseOptimizer(const std::string& text) {

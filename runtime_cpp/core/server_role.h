@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/admission.h"
 #include "core/aggregator.h"
 #include "core/flat_map.h"
 #include "core/node.h"
@@ -26,7 +27,7 @@ namespace geomx {
 
 class ServerRole : public RoleLogic {
  protected:
-  using RoleLogic::RoleLogic;
+  explicit ServerRole(Node& node) : RoleLogic(node), admission_(node) {}
 
   using ShardId = std::pair<Key, std::uint32_t>;
   struct ShardHash {
@@ -37,8 +38,7 @@ class ServerRole : public RoleLogic {
   struct SummedShard {
     explicit SummedShard(const NodeConfig& config) : sum(config.children, config.quorum) {}
     Aggregator sum;
-    std::uint32_t elements = 0;   // 0: unknown
-    NodeId sized_by = 0;          // the node that `elements` is from
+    ShardTerms terms;
     Round round = 0;              // the last one that was completed here
     bool present = false;         // a contribution to the open round is not absent
     Replica weights;              // where the optimizer runs
@@ -81,8 +81,9 @@ class ServerRole : public RoleLogic {
     });
   }
 
-  // Returns true if `header` gives the shard the size that it had before, or its first one.
-  bool HasSize(NodeId peer, const Header& header, SummedShard& shard);
+  // Returns true if the shard is, with this value at the latest, settled as `header` says (see
+  // admission.h). Children with another claim wait no more.
+  bool Settle(NodeId peer, const Header& header, SummedShard& shard);
   // Adds a push to the open round; docs/protocol.md lists the reasons to refuse it.
   bool Contribute(NodeId peer, const Header& header, SummedShard& shard, Buffer value);
   // Returns true if all participants of the open round have contributed.
@@ -101,7 +102,7 @@ class ServerRole : public RoleLogic {
                   const std::shared_ptr<const Buffer>& value, std::span<const NodeId> targets,
                   Time now);
   // Sends the current value, not encoded, to nodes that requested it.
-  void SendCurrent(Header header, Round round, const std::shared_ptr<const Buffer>& value,
+  void SendCurrent(const SummedShard& shard, Header header, Round round, const std::shared_ptr<const Buffer>& value,
                    std::span<const NodeId> targets, Time now);
   // Returns false if `peer` waits already.
   static bool AddWaiting(SummedShard& shard, NodeId peer);
@@ -137,6 +138,8 @@ class ServerRole : public RoleLogic {
 
   // The text of a command message.
   std::optional<std::string> Text(NodeId peer, const Message& message);
+  // Why no server can carry out an instruction; empty if one can.
+  std::string Impossible(const std::string& text) const;
   // The optimizer that an instruction names.
   std::optional<OptimizerSpec> ParseOptimizer(const std::string& text);
 
@@ -150,6 +153,8 @@ class ServerRole : public RoleLogic {
   void CheckLeft(Key key, const SummedShard& shard);
   // Adds the children that the open round waits for.
   static void AddWaits(Key key, const SummedShard& shard, Waits& waits);
+
+  Admission admission_;
 
  private:
   static constexpr Round kNotAsked = UINT32_MAX;

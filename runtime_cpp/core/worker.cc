@@ -186,6 +186,16 @@ std::vector<Key> Worker::Keys() const {
   return keys;
 }
 
+std::string Worker::Objection(NodeId from, const Header& header) const {
+  (void)from;
+  const Tensor* tensor = tensors_.Find(header.key);
+  if (tensor == nullptr || header.shard >= tensor->shards->size()) {
+    return std::string("an unasked ") + KindName(header.kind);
+  }
+  const bool same = (*tensor->shards)[header.shard].elements == header.shard_elements;
+  return same ? "" : std::string("a ") + KindName(header.kind) + " of the wrong size";
+}
+
 template <class Store>
 void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   const auto fail = [&](const char* reason) { node_.Fail(peer, reason); };

@@ -93,6 +93,7 @@ class Worker final : public RoleLogic {
   void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) override;
   void OnMember(NodeId member, bool back, Time now) override;
   void OnControl(NodeId peer, const Message& message, Time now) override;
+  std::string Objection(NodeId from, const Header& header) const override;
   bool Unanswered() const override;
   void ListWaits(Waits& waits) const override;
   void Describe(Digest& digest) const override;

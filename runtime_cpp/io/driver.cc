@@ -274,7 +274,10 @@ void Driver::Act(Event& event, Time now) {
       return;
     }
     case Event::Kind::kBarrier: status_.SetReleased(event.round); return;
-    case Event::Kind::kReply: status_.AddReply(event.key, std::move(event.values)); return;
+    case Event::Kind::kReply:
+      if (status_.AddReply(event.key, std::move(event.values))) return;
+      return sessions_.CloseLink(sessions_.LinkOf(event.peer),
+                                 std::string(kBrokeProtocol) + "sends replies that nobody waits for");
     case Event::Kind::kStopped:
       WatchLinks(false);
       status_.SetStopped();

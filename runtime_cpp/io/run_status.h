@@ -72,8 +72,15 @@ class RunStatus {
   void SetReleased(Round barrier) {
     Change([&] { released_ = std::max(released_, barrier); });
   }
-  void AddReply(std::uint32_t coordinator, std::vector<double> values) {
-    Change([&] { replies_[coordinator].push_back(std::move(values)); });
+  // Returns false if too many replies are unread already.
+  bool AddReply(std::uint32_t coordinator, std::vector<double> values) {
+    bool taken = false;
+    Change([&] {
+      auto& unread = replies_[coordinator];
+      taken = unread.size() < kUnreadReplies;
+      if (taken) unread.push_back(std::move(values));
+    });
+    return taken;
   }
   void ForgetReplies() {
     Change([&] { replies_.clear(); });
@@ -194,6 +201,7 @@ class RunStatus {
  private:
   static constexpr std::size_t kRemembered = 8;  // rounds of a key
   static constexpr int kRefusalsTold = 100;
+  static constexpr std::size_t kUnreadReplies = 1024;  // of one coordinator
   static constexpr std::chrono::milliseconds kLookEvery{100};
 
   template <class Write>

@@ -133,6 +133,7 @@ struct Trio {
       config.id = id;
       config.name = std::to_string(id);
       config.role = roles[id];
+      config.open = true;
       config.phantom = true;
       config.quorum = 1;
       if (id > 0) config.scheduler = 0;

@@ -38,6 +38,7 @@ NodeConfig Config(Role role, unsigned variant) {
   config.frame_bytes = 64;
   // Bounds the allocations of a node by the sizes of the experiment.
   config.max_shard_elements = 1 << 16;
+  config.open = variant % 2 == 1;
   const auto peer = [&](NodeId id, Role peer_role) {
     config.peers.push_back({id, "node" + std::to_string(id), peer_role});
   };
@@ -45,6 +46,7 @@ NodeConfig Config(Role role, unsigned variant) {
     case Role::kScheduler:
       config.id = 0;
       config.scheduler.reset();
+      config.tree = {{1, 3}, {3, 4}, {3, 5}};
       peer(1, Role::kGlobalServer);
       peer(3, Role::kServer);
       peer(4, Role::kWorker);
@@ -53,6 +55,7 @@ NodeConfig Config(Role role, unsigned variant) {
     case Role::kGlobalServer:
       config.id = 1;
       config.children = {3, 6};
+      config.master = 3;
       config.quorum = 3;
       config.stands_for = {{3, 2}};
       peer(0, Role::kScheduler);
@@ -64,6 +67,7 @@ NodeConfig Config(Role role, unsigned variant) {
       config.id = 3;
       config.parents = {1, 2};
       config.children = {4, 5};
+      config.master = 4;
       config.quorum = 2;
       peer(0, Role::kScheduler);
       peer(1, Role::kGlobalServer);

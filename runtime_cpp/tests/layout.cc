@@ -90,8 +90,17 @@ NodeConfig Layout::Config(NodeId id) const {
   config.failure_timeout = 5 * kSecond;
   config.patience = plan_.patience;
   config.continues = plan_.continues;
+  config.open = !plan_.strict;
+  config.declared = plan_.declared;
+  config.non_finite = plan_.non_finite;
   if (id == scheduler) {
     config.role = Role::kScheduler;
+    for (const NodeId global : globals) {
+      for (const NodeId server : servers) config.tree.emplace_back(global, server);
+    }
+    for (std::size_t party = 0; party < servers.size(); ++party) {
+      for (const NodeId worker : parties[party]) config.tree.emplace_back(servers[party], worker);
+    }
     config.experiment = "experiment";
     for (const NodeId each : globals) {
       config.peers.push_back({each, Name(each), Role::kGlobalServer});
@@ -128,6 +137,8 @@ NodeConfig Layout::Config(NodeId id) const {
       AddParent(config, servers[party], Role::kServer, plan_.lan_push, plan_.lan_pull);
     }
   }
+  const bool leads = Contains(globals, id) || id == servers.front();
+  if (leads) config.master = Contains(globals, id) ? servers.front() : workers.front();
   AddOverlays(config);
   return config;
 }

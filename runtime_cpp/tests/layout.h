@@ -27,6 +27,9 @@ struct Plan {
   std::function<std::shared_ptr<Coordinator>()> coordinator = nullptr;
   bool overlay_push = true, overlay_pull = true;
   GlobalRounds rounds = {};
+  bool strict = false;  // shards are as declared, or exist from the master's initial value on
+  std::shared_ptr<const Declaration> declared = nullptr;
+  NonFinite non_finite = NonFinite::kIgnore;
   // Returns the device on which a server updates and encodes; each server has its own.
   std::function<std::shared_ptr<kernels::Device>()> device = nullptr;
 };

@@ -1,6 +1,7 @@
 // A cluster of loops in one process, over loopback.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,6 +27,7 @@ struct Cluster {
   Cluster() {
     const auto peer = [](NodeId id) { return Peer{id, Name(id), RoleOf(id)}; };
     const auto link = [&](NodeId child, NodeId parent) {
+      configs[kScheduler].tree.emplace_back(parent, child);
       configs[child].parents.push_back(parent);
       configs[child].peers.push_back(peer(parent));
       configs[parent].children.push_back(child);
@@ -37,6 +39,7 @@ struct Cluster {
       configs[id].role = RoleOf(id);
       configs[id].heartbeat_interval = 100 * kMillisecond;
       configs[id].failure_timeout = 20 * kSecond;  // sanitizers are slow
+      configs[id].open = true;
       if (id == kScheduler) continue;
       configs[id].scheduler = kScheduler;
       configs[id].peers.push_back(peer(kScheduler));
@@ -49,6 +52,8 @@ struct Cluster {
       }
       configs[kServers + server].quorum = 2;
     }
+    auto& tree = configs[kScheduler].tree;
+    std::sort(tree.begin(), tree.end());
     configs[kGlobal].quorum = 4;
     configs[kGlobal].stands_for = {{kServers, 2}, {kServers + 1, 2}};
     configs[kScheduler].experiment = "the experiment";

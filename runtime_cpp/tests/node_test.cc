@@ -205,17 +205,19 @@ TEST(AMasterMayBeAGlobalServer) {
   CheckNoErrors(cluster);
 }
 
-TEST(InstructionsAreExecutedOrRefusedWithAnEvent) {
+// The local server refuses an invalid instruction, since it knows the sender.
+TEST(InstructionsAreExecutedOrRefused) {
   Cluster cluster(1, {});
   for (const std::string text :
        {"optimizer\nsgdd", "optimizer\nsgd\nspeed 9", "optimizer", "", "run"}) {
     cluster.ClearEvents();
     cluster.Command(text);
     cluster.Drive();
-    const auto refused = cluster.Events(cluster.globals.front(), Event::Kind::kRefused);
+    const auto refused = cluster.Events(cluster.servers.front(), Event::Kind::kPeerError);
     CHECK_EQ(refused.size(), 1u);
-    if (!refused.empty()) CHECK(!refused.front().reason.empty());
-    CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
+    if (!refused.empty()) CHECK_EQ(refused.front().peer, cluster.workers.front());
+    CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 1u);
+    CHECK_EQ(cluster.Count(Event::Kind::kRefused) + cluster.Count(Event::Kind::kCommand), 0u);
   }
   cluster.ClearEvents();
   cluster.Command("optimizer\nsgd\nlearning_rate 0.5");

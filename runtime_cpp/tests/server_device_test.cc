@@ -105,6 +105,7 @@ TEST(AServerHandlesOtherKeysWhileItsDeviceWorks) {
     config.id = 1;
     config.name = "global";
     config.role = Role::kGlobalServer;
+    config.open = true;
     config.quorum = 1;
     config.children = {2};
     config.peers = {{2, "party", Role::kServer}, {0, "scheduler", Role::kScheduler}};

@@ -1,0 +1,49 @@
+// The barriers at which workers wait, as the scheduler knows them.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "core/types.h"
+
+namespace geomx {
+
+class Barriers {
+ public:
+  // By number.
+  using Waiting = std::map<Round, std::set<NodeId>>;
+  Waiting& all() { return waiting_; }
+  const Waiting& all() const { return waiting_; }
+
+  // A worker comes to one barrier after the other, and waits at few of them at a time. Returns the
+  // reason to refuse it; empty if it waits now.
+  std::string Come(NodeId worker, Round round) {
+    Round& last = last_[worker];
+    if (round != last + 1) {
+      return "barrier " + std::to_string(round) + " after barrier " + std::to_string(last);
+    }
+    const auto waits = std::count_if(waiting_.begin(), waiting_.end(), [worker](const auto& each) {
+      return each.second.contains(worker);
+    });
+    if (waits >= kMost) return "waits at too many barriers";
+    last = round;
+    waiting_[round].insert(worker);
+    return {};
+  }
+  // A worker waits no more.
+  void Leave(NodeId worker) {
+    for (auto& [round, waiting] : waiting_) waiting.erase(worker);
+  }
+  // A new process of a worker begins with the first barrier.
+  void Renew(NodeId worker) { last_.erase(worker); }
+
+ private:
+  static constexpr int kMost = 64;
+
+  Waiting waiting_;
+  std::map<NodeId, Round> last_;  // the last that each worker came to
+};
+
+}  // namespace geomx
