@@ -63,6 +63,24 @@ def test_participation_equals_the_simulations(tmp_path: Path) -> None:
     assert tables[0]
 
 
+@pytest.mark.needs("esync")
+@pytest.mark.parametrize("scope", ["global", "party"])
+def test_planned_steps_stay_few_after_a_party_is_back(tmp_path: Path, scope: str) -> None:
+    """Members that are back must be in step with the others: one that is a round behind would be
+    taken for a slow one, and the others would be planned ever more steps."""
+    more = ["+sync=esync", f"sync.scope={scope}", "sync.timeout_s=60", "iterations=60"]
+    scenario = "[{at_s: 0.5, kill: west/server, restart_s: 0.3}]"
+    seconds = []
+    for mode in ("sim", "live"):
+        results = run(tmp_path / mode, scenario, f"mode={mode}", *more, "faults.restarts=0")
+        seconds.append(results.summary["seconds"])
+        rows = [row for row in results.iterations if row["worker"] == "west/worker0"]
+        assert rows[-1]["start_s"] > 2  # is back, and trains to the end
+    calm = run(tmp_path / "calm", "[]", *more).summary["seconds"]
+    assert seconds[0] < 2 * calm
+    assert seconds[1] == pytest.approx(seconds[0], rel=0.25)
+
+
 def test_a_killed_worker_is_restarted_up_to_the_limit(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with killer(folder, ["west/worker1"] * 2, 1.2) as killed:

@@ -63,7 +63,7 @@ class ESyncWorker(WorkerSync):
         self.coordinator = coordinator
         self._planned = least
         self._made = 0
-        self._remaining = rounds
+        self._rounds = self._remaining = rounds
 
     def after_step(self, step: int) -> bool:
         """Return whether the planned steps are done."""
@@ -80,8 +80,8 @@ class ESyncWorker(WorkerSync):
         return 0 if self._remaining > 0 else None
 
     def report(self, step_s: float) -> list[float]:
-        """Return the number of steps made, and the seconds per step."""
-        return [float(self._made), step_s]
+        """Return the number of steps made, the seconds per step, and the number of this round."""
+        return [float(self._made), step_s, float(self._rounds - self._remaining + 1)]
 
     def reply(self, values: Sequence[float]) -> None:
         """Store the number of steps of the next round, `values[0]`."""

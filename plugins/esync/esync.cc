@@ -1,7 +1,7 @@
 // ESync's state server (Li et al., IEEE TSC 15(4), 2022). Plans the number of local steps of each worker
 // for the next round, so that fast workers compute instead of waiting for the slowest.
 //
-// A worker reports (steps made, seconds per step) at every sync, after its pushes. The time from this
+// A worker reports (steps made, seconds per step, round) at every sync, after its pushes. The time from this
 // server's last reply to the arrival of the report, on this node's clock, is the worker's reach-server
 // time; without the computing time, it is the transmission time x. When all workers have reported, the
 // slowest member s is the one that would reach the server last with the minimum number of steps m, at
@@ -10,10 +10,12 @@
 //     n_i = max(m, floor((R - epsilon - x_i) / c_i))
 //
 // steps, at most `most`. The plan does not wait for a worker that has not reported `timeout` after the
-// first report; that worker gets its steps as soon as it reports.
+// first report; that worker gets its steps as soon as it reports. Nor does it wait for one that was lost
+// and is back, until that has reported: it began with a later round than those that have not ended theirs.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -36,8 +38,9 @@ class StateServer final : public Coordinator {
   std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) override {
     // Reports with NaN, infinite or implausible values are ignored.
     constexpr double kMost = 1e15;
-    if (values.size() != 2 || !(values[0] >= 1 && values[0] < kMost)) return {};
+    if (values.size() != 3 || !(values[0] >= 1 && values[0] < kMost)) return {};
     if (!(values[1] > 0 && values[1] < kMost)) return {};
+    if (!(values[2] >= 1 && values[2] < kMost)) return {};
     Member& member = known_[from];
     const double elapsed = member.released ? Seconds(now - *member.released) : 0.0;
     member.step_s = values[1];
@@ -45,7 +48,8 @@ class StateServer final : public Coordinator {
     member.transmission_s =
         member.released ? std::max(0.0, elapsed - values[0] * values[1]) : 0.0;
     // A plan that did not wait for this worker has been made already.
-    if (++member.rounds <= planned_) return {Release(from, member, now)};
+    member.round = static_cast<std::int64_t>(values[2]);
+    if (member.round <= planned_) return {Release(from, member, now)};
     member.reported = true;
     if (waiting_since_ == kNever) waiting_since_ = now;
     return PlanIfComplete(now);
@@ -55,7 +59,7 @@ class StateServer final : public Coordinator {
   std::vector<Reply> OnMember(NodeId member, bool back, Time now) override {
     if (back) {
       ++members_;
-      known_[member].rounds = planned_;
+      known_[member].round = kNotYet;
       return {};
     }
     --members_;
@@ -70,35 +74,48 @@ class StateServer final : public Coordinator {
   }
 
  private:
+  // Round of a member that is back and has not reported: no plan waits for it.
+  static constexpr std::int64_t kNotYet = std::numeric_limits<std::int64_t>::max();
+
   struct Member {
     double step_s = 0;
     double transmission_s = 0;
-    bool reported = false;
-    std::int64_t rounds = 0;       // number of its reports
+    bool reported = false;         // and not replied to
+    std::int64_t round = 0;        // of its last report
     std::optional<Time> released;  // time of the last reply
   };
 
   static double Seconds(Time ns) { return static_cast<double>(ns) / kSecond; }
 
+  // The steps after round n are planned when every member has reported round n, or a later one.
   std::vector<Reply> PlanIfComplete(Time now) {
-    const auto reported = std::count_if(known_.begin(), known_.end(),
-                                        [](const auto& each) { return each.second.reported; });
-    if (reported < static_cast<std::ptrdiff_t>(members_)) return {};
+    const auto ready = std::count_if(known_.begin(), known_.end(), [this](const auto& each) {
+      return each.second.round > planned_;
+    });
+    if (ready < static_cast<std::ptrdiff_t>(members_)) return {};
     return Plan(now);
   }
 
   std::vector<Reply> Plan(Time now) {
+    std::int64_t first = kNotYet;
+    for (const auto& [id, member] : known_) {
+      if (member.reported) first = std::min(first, member.round);
+    }
     waiting_since_ = kNever;
-    ++planned_;
+    if (first == kNotYet) return {};
+    planned_ = std::max(planned_ + 1, first);
     reach_ = 0;
     for (const auto& [id, member] : known_) {
-      if (member.reported) {
+      if (!member.reported) continue;
+      if (member.round > planned_) {
+        waiting_since_ = now;
+      } else {
         reach_ = std::max(reach_, least_ * member.step_s + member.transmission_s);
       }
     }
     std::vector<Reply> replies;
     for (auto& [id, member] : known_) {
-      if (!member.reported) continue;
+      if (!member.reported || member.round > planned_) continue;
       member.reported = false;
       replies.push_back(Release(id, member, now));
     }
@@ -115,7 +132,7 @@ class StateServer final : public Coordinator {
   double least_, most_, epsilon_;
   Time timeout_;
   std::map<NodeId, Member> known_;
-  std::int64_t planned_ = 0;  // number of plans
+  std::int64_t planned_ = 0;  // the round of the last plan
   double reach_ = 0;          // R of the last plan, in seconds
   Time waiting_since_ = kNever;
 };

@@ -36,8 +36,8 @@ Steps Read(const std::vector<Coordinator::Reply>& replies) {
   return steps;
 }
 
-Steps Report(Coordinator& server, NodeId from, double steps, double step_s, double at_s) {
-  return Read(server.OnReport(from, std::vector<double>{steps, step_s}, At(at_s)));
+Steps Report(Coordinator& server, NodeId from, double steps, double step_s, double at_s, double round) {
+  return Read(server.OnReport(from, std::vector<double>{steps, step_s, round}, At(at_s)));
 }
 
 // Times of a member between a reply and its next report.
@@ -48,7 +48,7 @@ struct Member {
 
 // Runs one round from `began_s`: each worker makes the steps planned for it and reports on arrival.
 Steps Round(Coordinator& server, const std::map<NodeId, Member>& members, const Steps& planned,
-            double began_s, double* ended_s) {
+            double round, double began_s, double* ended_s) {
   std::multimap<double, NodeId> arrivals;
   for (const auto& [id, member] : members) {
     arrivals.emplace(began_s + planned.at(id) * member.step_s + member.transmission_s, id);
@@ -56,7 +56,7 @@ Steps Round(Coordinator& server, const std::map<NodeId, Member>& members, const 
   Steps steps;
   for (const auto& [at_s, id] : arrivals) {
     CHECK(steps.empty());  // no reply before the last report
-    steps = Report(server, id, planned.at(id), members.at(id).step_s, at_s);
+    steps = Report(server, id, planned.at(id), members.at(id).step_s, at_s, round);
     *ended_s = at_s;
   }
   return steps;
@@ -67,12 +67,12 @@ TEST(EsyncFillsTheTimeUntilTheSlowestArrives) {
   const std::map<NodeId, Member> members = {{1, {3.0, 0.5}}, {2, {0.03, 0.1}}, {3, {1.0, 0.5}}};
   double now_s = 0;
   // The first report's transmission time is unknown, so the first plan uses computing times only.
-  Steps plan = Round(*server, members, {{1, 1}, {2, 1}, {3, 1}}, now_s, &now_s);
+  Steps plan = Round(*server, members, {{1, 1}, {2, 1}, {3, 1}}, 1, now_s, &now_s);
   CHECK((plan == Steps{{1, 1}, {2, 99}, {3, 2}}));
   // R = 3 + 0.5; floor((3.5 - 0.001 - 0.1) / 0.03) = 113, floor((3.5 - 0.001 - 0.5) / 1) = 2.
-  plan = Round(*server, members, plan, now_s, &now_s);
+  plan = Round(*server, members, plan, 2, now_s, &now_s);
   CHECK((plan == Steps{{1, 1}, {2, 113}, {3, 2}}));
-  CHECK((Round(*server, members, plan, now_s, &now_s) == plan));
+  CHECK((Round(*server, members, plan, 3, now_s, &now_s) == plan));
 }
 
 // A worker may also be the slowest because of its transmission time.
@@ -80,9 +80,9 @@ TEST(EsyncIncludesTheTransmissionTime) {
   auto server = Make(Defaults(2));
   const std::map<NodeId, Member> members = {{1, {0.1, 2.0}}, {2, {0.1, 0.05}}};
   double now_s = 0;
-  Steps plan = Round(*server, members, {{1, 1}, {2, 1}}, now_s, &now_s);
+  Steps plan = Round(*server, members, {{1, 1}, {2, 1}}, 1, now_s, &now_s);
   CHECK((plan == Steps{{1, 1}, {2, 1}}));
-  plan = Round(*server, members, plan, now_s, &now_s);
+  plan = Round(*server, members, plan, 2, now_s, &now_s);
   CHECK((plan == Steps{{1, 1}, {2, 20}}));
 }
 
@@ -103,8 +103,8 @@ TEST(EsyncPlansAreTheMostStepsThatFit) {
       plan[id] = least;
     }
     double now_s = 0;
-    for (int round = 0; round < 4; ++round) {
-      plan = Round(*server, members, plan, now_s, &now_s);
+    for (int round = 1; round <= 4; ++round) {
+      plan = Round(*server, members, plan, round, now_s, &now_s);
       CHECK_EQ(plan.size(), members.size());
     }
     double reach_s = 0;
@@ -124,19 +124,19 @@ TEST(EsyncAdaptsToAWorkerThatSlowsDown) {
   auto server = Make(Defaults(2));
   std::map<NodeId, Member> members = {{1, {1.0, 0}}, {2, {0.1, 0}}};
   double now_s = 0;
-  Steps plan = Round(*server, members, {{1, 1}, {2, 1}}, now_s, &now_s);
+  Steps plan = Round(*server, members, {{1, 1}, {2, 1}}, 1, now_s, &now_s);
   CHECK((plan == Steps{{1, 1}, {2, 9}}));
   members[2].step_s = 0.5;
-  plan = Round(*server, members, plan, now_s, &now_s);
+  plan = Round(*server, members, plan, 2, now_s, &now_s);
   CHECK((plan == Steps{{1, 1}, {2, 1}}));
 }
 
 TEST(EsyncPlansWithoutMissingWorkersAfterTheTimeout) {
   auto server = Make(Defaults(3));
   CHECK_EQ(server->NextTimeout(), kNever);
-  CHECK(Report(*server, 1, 1, 1.0, 5.0).empty());
+  CHECK(Report(*server, 1, 1, 1.0, 5.0, 1).empty());
   CHECK_EQ(server->NextTimeout(), At(5.0 + kTimeoutS));
-  CHECK(Report(*server, 2, 1, 0.1, 6.0).empty());
+  CHECK(Report(*server, 2, 1, 0.1, 6.0, 1).empty());
   CHECK_EQ(server->NextTimeout(), At(5.0 + kTimeoutS));  // since the first report
   CHECK((Read(server->OnTimeout(At(5.0 + kTimeoutS))) == Steps{{1, 1}, {2, 9}}));
   CHECK_EQ(server->NextTimeout(), kNever);
@@ -145,22 +145,63 @@ TEST(EsyncPlansWithoutMissingWorkersAfterTheTimeout) {
 // The others have their plan and wait for the late worker's pushes, so it must not wait for them.
 TEST(EsyncRepliesToALateReportAtOnce) {
   auto server = Make(Defaults(3));
-  Report(*server, 1, 1, 1.0, 1.0);
-  Report(*server, 2, 1, 0.1, 1.0);
+  Report(*server, 1, 1, 1.0, 1.0, 1);
+  Report(*server, 2, 1, 0.1, 1.0, 1);
   CHECK_EQ(Read(server->OnTimeout(At(1.0 + kTimeoutS))).size(), 2u);
-  CHECK((Report(*server, 3, 1, 0.25, 40.0) == Steps{{3, 3}}));
+  CHECK((Report(*server, 3, 1, 0.25, 40.0, 1) == Steps{{3, 3}}));
   CHECK_EQ(server->NextTimeout(), kNever);
   // It takes part in the next plan.
-  CHECK(Report(*server, 3, 3, 0.25, 40.75).empty());
-  CHECK(Report(*server, 2, 9, 0.1, 40.9).empty());
-  CHECK_EQ(Report(*server, 1, 1, 1.0, 41.0).size(), 3u);
+  CHECK(Report(*server, 3, 3, 0.25, 40.75, 2).empty());
+  CHECK(Report(*server, 2, 9, 0.1, 40.9, 2).empty());
+  CHECK_EQ(Report(*server, 1, 1, 1.0, 41.0, 2).size(), 3u);
+}
+
+// A member that is back begins with the round after the open one. If the plan of the open round waited for
+// it, the others would be a round behind it from then on, and each would count the time of the other's
+// steps as transmission.
+TEST(EsyncDoesNotWaitForAMemberThatIsBackUntilItReports) {
+  auto server = Make(Defaults(2));
+  CHECK(Report(*server, 1, 1, 1.0, 1.0, 1).empty());
+  CHECK_EQ(Report(*server, 2, 1, 1.0, 1.1, 1).size(), 2u);
+  CHECK(server->OnMember(2, false, At(1.5)).empty());
+  CHECK((Report(*server, 1, 1, 1.0, 2.1, 2) == Steps{{1, 1}}));  // alone
+  CHECK(server->OnMember(2, true, At(2.5)).empty());
+  CHECK((Report(*server, 1, 1, 1.0, 3.1, 3) == Steps{{1, 1}}));  // the open round
+  // The next plan waits for both, whoever is first.
+  CHECK(Report(*server, 2, 1, 1.0, 4.0, 4).empty());
+  CHECK_EQ(Report(*server, 1, 1, 1.0, 4.1, 4).size(), 2u);
+  CHECK(Report(*server, 1, 1, 1.0, 5.1, 5).empty());
+  CHECK_EQ(Report(*server, 2, 1, 1.0, 5.2, 5).size(), 2u);
+}
+
+// It may be ahead of reports that are under way: its own belongs to a later plan.
+TEST(EsyncKeepsAReportOfALaterRound) {
+  auto server = Make(Defaults(2));
+  Report(*server, 1, 1, 1.0, 1.0, 1);
+  Report(*server, 2, 1, 1.0, 1.0, 1);
+  server->OnMember(2, false, At(1.5));
+  server->OnMember(2, true, At(1.6));
+  CHECK(Report(*server, 2, 1, 1.0, 2.0, 3).empty());
+  CHECK((Report(*server, 1, 1, 1.0, 2.1, 2) == Steps{{1, 1}}));
+  CHECK_EQ(Report(*server, 1, 1, 1.0, 3.1, 3).size(), 2u);
+}
+
+// After all have been lost, rounds go on with a later number.
+TEST(EsyncPlansTheRoundThatIsReported) {
+  auto server = Make(Defaults(1));
+  CHECK_EQ(Report(*server, 1, 1, 1.0, 1.0, 1).size(), 1u);
+  server->OnMember(1, false, At(1.5));
+  server->OnMember(1, true, At(1.6));
+  CHECK_EQ(Report(*server, 1, 1, 1.0, 2.0, 9).size(), 1u);
+  CHECK_EQ(Report(*server, 1, 1, 1.0, 3.0, 10).size(), 1u);
 }
 
 TEST(EsyncIgnoresInvalidReports) {
   auto server = Make(Defaults(1));
   const double nan = std::nan("");
   for (const std::vector<double>& report :
-       {std::vector<double>{}, {1}, {1, 2, 3}, {0, 1}, {1, -1}, {nan, 1}, {1, nan}}) {
+       {std::vector<double>{}, {1}, {1, 2}, {1, 2, 3, 4}, {0, 1, 1}, {1, -1, 1}, {nan, 1, 1}, {1, nan, 1},
+        {1, 1, nan}, {1, 1, 0}}) {
     CHECK(server->OnReport(1, report, 0).empty());
   }
   CHECK_EQ(server->NextTimeout(), kNever);

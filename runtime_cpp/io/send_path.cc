@@ -14,9 +14,11 @@ constexpr std::size_t kChosenAhead = 16 * 1024;       // messages are chosen whi
 constexpr std::size_t kFlushBudget = 1024 * 1024;     // then other connections get their turn
 constexpr std::size_t kMaxPending = 4 * 1024 * 1024;  // bytes that left the model, but are not in the socket
 
-// Membership messages are not part of the emulation: they leave and arrive at once.
-bool OutOfBand(Kind kind) {
+// Membership messages are not part of the emulation: they leave and arrive at once. A local server's
+// number of workers is: it must not overtake the contributions that were made with another number.
+bool OutOfBand(Kind kind, Role sender) {
   switch (kind) {
+    case Kind::kMembers: return sender == Role::kScheduler;
     case Kind::kHello:
     case Kind::kJoin:
     case Kind::kRoster:
@@ -97,7 +99,7 @@ std::optional<Message> Driver::NextShaped(NodeId peer, Lane lane) {
   while (session != nullptr && session->link->frames.pending_bytes() <= kMaxPending) {
     auto message = node_->PollTransmit(peer, lane);
     if (!message) break;
-    const bool at_once = OutOfBand(message->header.kind);
+    const bool at_once = OutOfBand(message->header.kind, node_->config().role);
     const bool dropped = closing_ && !at_once;
     node_->Took(peer, lane, *message,
                 dropped ? Fate::kDropped : at_once ? Fate::kLinked : Fate::kUnderWay);
@@ -134,7 +136,7 @@ void Driver::Leave(Shaper::Sent sent) {
 std::optional<Message> Driver::NextUnshaped(NodeId peer) {
   if (!node_ || (shaper_ && shaper_->Shapes(peer, Lane::kReliable))) return std::nullopt;
   while (auto message = node_->PollTransmit(peer, Lane::kReliable)) {
-    const bool dropped = closing_ && !OutOfBand(message->header.kind);
+    const bool dropped = closing_ && !OutOfBand(message->header.kind, node_->config().role);
     node_->Took(peer, Lane::kReliable, *message, dropped ? Fate::kDropped : Fate::kLinked);
     if (dropped) continue;
     Count(peer, *message);
@@ -153,7 +155,7 @@ void Driver::Flush(Session& session) {
     const Time now = Now();
     outlet.counts.busy += now - std::max(started, outlet.busy_until);
     outlet.busy_until = now;
-    if (!OutOfBand(message.header.kind)) TraceSend(message, session.peer, started, now);
+    if (!OutOfBand(message.header.kind, node_->config().role)) TraceSend(message, session.peer, started, now);
   };
   std::size_t written = 0;
   while (written < kFlushBudget) {
