@@ -11,7 +11,6 @@
 namespace geomx::faults {
 namespace {
 
-constexpr NodeId kScheduler = 0;
 constexpr Time kAcknowledgeAfter = 20 * kMillisecond;
 
 }  // namespace

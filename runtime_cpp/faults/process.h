@@ -21,6 +21,8 @@
 
 namespace geomx::faults {
 
+inline constexpr NodeId kScheduler = 0;
+
 // A journal on a disk, which outlives its processes.
 struct Journal final : JournalOut {
   void Add(std::span<const std::byte> body, const Payload& payload) override {

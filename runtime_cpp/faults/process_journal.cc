@@ -3,12 +3,6 @@
 #include "faults/process.h"
 
 namespace geomx::faults {
-namespace {
-
-constexpr NodeId kScheduler = 0;
-
-}  // namespace
-
 void Journal::Crash(double written) {
   const auto rest = static_cast<double>(records.size() - committed);
   records.resize(committed + static_cast<std::size_t>(written * rest));

@@ -8,7 +8,6 @@
 namespace geomx::faults {
 namespace {
 
-constexpr NodeId kScheduler = 0;
 constexpr std::uint64_t kMostActions = 3'000'000;
 constexpr Time kLauncher = 2 * kMillisecond;  // until a launcher says that a process has ended
 
