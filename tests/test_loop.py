@@ -252,7 +252,7 @@ def test_random_bytes_change_nothing(cluster: LoopCluster, seed: int) -> None:
     target = (host, int(port))
     strings = [random.bytes(int(n)) for n in random.integers(0, 300, 10_000)]
     for i in range(0, len(strings), 5):  # some begin like valid ones
-        strings[i] = b"GMXT" + bytes(12) + b"GMX1\x02" + strings[i]
+        strings[i] = b"GMXT" + bytes(12) + b"GMX1\x03" + strings[i]
 
     def attack() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:

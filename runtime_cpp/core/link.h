@@ -39,8 +39,8 @@ namespace geomx {
 // Best-effort messages may be lost, and messages about one connection mean nothing on the next.
 inline bool IsNumbered(const Header& header) {
   const Kind kind = header.kind;
-  return header.channel == 0 && kind != Kind::kHello && kind != Kind::kHeartbeat &&
-         kind != Kind::kClosing;
+  return header.channel == 0 && kind != Kind::kHello && kind != Kind::kChallenge &&
+         kind != Kind::kProof && kind != Kind::kHeartbeat && kind != Kind::kClosing;
 }
 
 // The first message in either direction of a new connection.

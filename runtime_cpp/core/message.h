@@ -18,14 +18,14 @@
 namespace geomx {
 
 inline constexpr std::uint32_t kMagic = 0x31584d47;  // "GMX1" in memory order
-inline constexpr std::uint8_t kWireVersion = 2;
+inline constexpr std::uint8_t kWireVersion = 3;
 inline constexpr std::size_t kHeaderBytes = 80;
 inline constexpr std::uint32_t kMaxPayloadBytes = 64u << 20;
 inline constexpr std::uint8_t kMaxChannel = 63;
 
 enum class Kind : std::uint8_t {
   // Membership and control: channel 0, never cut.
-  kHello,      // first message on a new connection, both ways (core/link.h): payload = token
+  kHello,      // first on a new connection, and its answer (core/link.h); payload: see io/sessions.h
   kJoin,       // node -> scheduler: payload = name, version, address
   kRoster,     // scheduler -> node: all members have joined; payload = the experiment
   kReady,      // node -> scheduler: connected to all peers
@@ -46,8 +46,10 @@ enum class Kind : std::uint8_t {
   kValue,        // the answer, back down
   kClosing,      // any -> any: this process closes its connections and opens no new ones
   kMembers,      // scheduler -> all: a member is lost or back; local -> global server: its workers' number
+  kChallenge,    // on a new connection: payload = the called end's nonce
+  kProof,        // payload = proof that the calling end knows the token (io/proof.h)
 };
-inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kMembers) + 1;
+inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kProof) + 1;
 
 // True for the kinds that carry slices of a shard.
 inline bool IsTransfer(Kind kind) {

@@ -87,6 +87,8 @@ bool Node::Expected(NodeId from, const Header& header) const {
     case Kind::kJoin:
     case Kind::kReady: return scheduler;
     case Kind::kBarrier: return scheduler && FindPeer(from)->role == Role::kWorker;
+    case Kind::kChallenge:
+    case Kind::kProof: return false;
     case Kind::kReport: return !state_.config.coordinators.empty();
     case Kind::kReply:
       return state_.config.scheduler == from || peers.IsParent(from) || (overlay_ && overlay_->IsHost(from));

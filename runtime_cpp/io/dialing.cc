@@ -108,43 +108,10 @@ void Sessions::FinishConnect(Session& session) {
   Shake(session);
 }
 
-// Sends the first message on a new connection.
-void Sessions::Greet(Session& session) {
-  const Dialing* dialing = DialingOf(session.peer);
-  if (dialing == nullptr) return Close(session, "not wanted any more");
-  Message hello;
-  hello.header.kind = Kind::kHello;
-  hello.header.source = dialing->self;
-  handler_.OnGreeting();
-  Greeting call = LinkOf(session.peer).frames.Call();
-  call.first = mark_;
-  PutGreeting(call, hello.header);
-  const bool nameless = dialing->self != kUnknownPeer;
-  hello.payload =
-      Payload::Copy(nameless ? PackStrings({token_}) : PackStrings({token_, dialing->name}));
-  if (!WriteAlone(session.fd.get(), session.tls.get(), std::move(hello))) {
-    return Failed(session, "it takes no hello");
-  }
-  session.state = Session::State::kGreeting;
-  session.reader.set_max_payload(kHelloBytes);
-  Watch(session);
-  ReadAgain(session);
-}
-
-// Handles the first message of the called end.
-void Sessions::Answered(Session& session, const Frame& frame) {
-  const Header& header = frame.message.header;
-  if (header.kind == Kind::kDead) {
-    std::vector<std::byte> scratch;
-    const auto words = UnpackStrings(frame.message.payload.Contiguous(scratch), 2);
-    return Failed(session, words ? (*words)[1] : "a malformed refusal",
-                  header.round != 0 ? Dialing::Answer::kRefused : Dialing::Answer::kNone);
-  }
-  if (header.kind != Kind::kHello) {
-    return Failed(session, "no answer to a hello", Dialing::Answer::kHungUp);
-  }
+// The call was answered: the connection carries the link, unless a later one does.
+void Sessions::Carry(Session& session, const Greeting& answer) {
   PeerLink& link = LinkOf(session.peer);
-  const LinkOutcome outcome = link.frames.Answered(GreetingOf(header));
+  const LinkOutcome outcome = link.frames.Answered(answer);
   if (outcome == LinkOutcome::kLate) return Failed(session, "it has answered a later call");
   if (outcome == LinkOutcome::kMismatch || outcome == LinkOutcome::kForgot) {
     return Failed(session, Contradiction(outcome), Dialing::Answer::kHungUp);

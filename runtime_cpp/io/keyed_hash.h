@@ -1,6 +1,6 @@
 // Authentication of members by the run's token, which every member knows.
 //
-// A connection presents the token once; a datagram carries a 64-bit hash of its bytes under a key
+// A connection begins with a proof of the token (proof.h); a datagram carries a 64-bit hash of its bytes under a key
 // derived from the token, so that other senders' datagrams are dropped. The hash is SipHash-2-4
 // (Aumasson and Bernstein, 2012), which was designed for this: short inputs, a secret key, no
 // forgeries without it.

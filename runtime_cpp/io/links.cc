@@ -125,6 +125,8 @@ void Sessions::Welcome(Session& session) {
   strangers_.erase(session.id);
   if (outcome == LinkOutcome::kLate) return Refuse(session, "it has called again since", false);
   PutGreeting(greeting, answer.header);
+  const std::string proof = session.handshake->Prove(token_, Caller::kNo, answer.header);
+  answer.payload = Payload::Copy(PackStrings({proof}));
   Replace(link, true);
   if (!WriteAlone(session.fd.get(), session.tls.get(), std::move(answer))) {
     return Close(session, "its hello cannot be answered");
@@ -151,6 +153,7 @@ void Sessions::Replace(PeerLink& link, bool linger) {
 
 void Sessions::Attach(Session& session, PeerLink& link) {
   session.state = Session::State::kPeer;
+  session.handshake.reset();
   session.deadline = kNever;
   session.heard = Now();
   session.link = &link;

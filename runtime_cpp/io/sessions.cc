@@ -9,7 +9,6 @@
 #include <stdexcept>
 
 #include "core/event.h"
-#include "io/keyed_hash.h"
 
 namespace geomx::io {
 namespace {
@@ -194,21 +193,6 @@ void Sessions::Shake(Session& session) {
   ReadAgain(session);
 }
 
-void Sessions::Hello(Session& session, const Frame& frame) {
-  std::vector<std::byte> scratch;
-  const Header& header = frame.message.header;
-  const bool nameless = header.source != kUnknownPeer;
-  const auto words = header.kind == Kind::kHello
-                         ? UnpackStrings(frame.message.payload.Contiguous(scratch), nameless ? 1 : 2)
-                         : std::nullopt;
-  if (!words || !SameSecret(words->front(), token_)) return Refuse(session, "not a member");
-  session.peer = header.source;
-  if (IsCut(session.peer)) return Close(session, "nothing passes");
-  session.greeting = GreetingOf(header);
-  if (!nameless) session.name = words->back();
-  Settle(session, handler_.Judge(session));
-}
-
 void Sessions::Refuse(Session& session, const std::string& reason, bool useless) {
   if (!session.closed && !session.shaking) {
     Message message;
@@ -295,7 +279,9 @@ void Sessions::Fill(Session& session, std::size_t bytes) {
     case FrameReader::Outcome::kFrame: break;
   }
   Frame frame = session.reader.Take();
-  if (session.state == Session::State::kStranger) return Hello(session, frame);
+  if (session.state == Session::State::kStranger) {
+    return session.handshake ? Proven(session, frame) : Hello(session, frame);
+  }
   if (session.state == Session::State::kGreeting) return Answered(session, frame);
   switch (session.link->frames.Take(frame)) {
     case FrameLink::Arrival::kMismatch:

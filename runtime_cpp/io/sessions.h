@@ -1,8 +1,16 @@
 // Connections: accepting, dialing, identifying callers, and reconnecting.
 //
-// A caller must first send a hello with the run's token and its node id, within a few seconds;
-// until then it is a stranger. There are at most 256 strangers: another one replaces the oldest.
-// Anything but a correct hello from a stranger closes its connection and has no other effect. A
+// A caller says hello with its node id and proves that it knows the run's token, within a few seconds;
+// until then it is a stranger:
+//
+//     calling                                    called
+//     hello (greeting, nonce, name)   ---->
+//                                     <----      challenge (nonce)
+//     proof                           ---->
+//                                     <----      hello (greeting, proof), or dead (reason)
+//
+// See proof.h. There are at most 256 strangers: another one replaces the oldest.
+// Anything else from a stranger closes its connection and has no other effect. A
 // caller that arrives before this node knows its peers is kept unread until it does. The answer to
 // a hello is a hello, after which messages may follow, or a refusal, which says whether calling
 // again makes sense.
@@ -32,6 +40,7 @@
 
 #include "core/message.h"
 #include "io/poller.h"
+#include "io/proof.h"
 #include "io/socket.h"
 #include "io/tcp.h"
 
@@ -72,6 +81,7 @@ struct Session {
   FrameReader reader{0};
   PeerLink* link = nullptr;  // the link that it carries
   Greeting greeting;         // of a caller
+  std::unique_ptr<Handshake> handshake;  // until the connection carries a link
   bool dialed = false;       // by this node
   Time heard = 0;            // when bytes last arrived
   Time deadline = kNever;    // of a hello, or of an answer to it
@@ -204,8 +214,9 @@ class Sessions {
   void PauseAccepting();
   void Try(Dialing& dialing, Time now);        // dialing.cc, with the next two
   void FinishConnect(Session& session);
-  void Greet(Session& session);
+  void Greet(Session& session);                // greeting.cc, with the next
   void Answered(Session& session, const Frame& frame);
+  void Carry(Session& session, const Greeting& answer);
   void Failed(Session& session, const std::string& reason,
               Dialing::Answer final = Dialing::Answer::kNone);
   void HungUp(Session& session, const std::string& reason);
@@ -219,7 +230,10 @@ class Sessions {
   void Read(Session& session);
   void Fill(Session& session, std::size_t bytes);
   void Garbage(Session& session);
-  void Hello(Session& session, const Frame& frame);
+  void Hello(Session& session, const Frame& frame);  // greeting.cc, with the next three
+  void Proven(Session& session, const Frame& frame);
+  bool Say(Session& session, Kind kind, std::initializer_list<std::string_view> strings);
+  static std::string ChannelOf(const Session& session);
   static std::string Contradiction(LinkOutcome outcome);
   void Settle(Session& session, Verdict verdict);
   void Welcome(Session& session);

@@ -23,6 +23,7 @@ constexpr std::size_t kSaltBytes = 4;  // the nonce is salt and counter
 constexpr std::string_view kNameScheme = "geomx:";
 constexpr std::string_view kSchedulerUri = "geomx-role:scheduler";
 constexpr std::string_view kExportLabel = "EXPORTER-geomx-datagrams";
+constexpr std::string_view kChannelLabel = "EXPORTER-Channel-Binding";
 
 template <auto Free>
 struct Freer {
@@ -220,14 +221,12 @@ class OpenSslStream final : public TlsStream {
     return peer;
   }
 
+  std::string Channel() const override { return Export(kChannelLabel, 32); }
+
   std::unique_ptr<Seal> MakeSeal() override {
     DirectionKey keys[2];
-    std::array<unsigned char, 2 * (kKeyBytes + kSaltBytes)> secret;
-    if (SSL_export_keying_material(ssl_.get(), secret.data(), secret.size(), kExportLabel.data(),
-                                   kExportLabel.size(), nullptr, 0, 0) != 1) {
-      throw std::runtime_error("cannot derive the keys of datagrams: " + TakeError());
-    }
-    const unsigned char* at = secret.data();
+    const std::string secret = Export(kExportLabel, 2 * (kKeyBytes + kSaltBytes));
+    const char* at = secret.data();
     for (DirectionKey& key : keys) {
       std::memcpy(key.key.data(), at, kKeyBytes);
       std::memcpy(key.salt.data(), at + kKeyBytes, kSaltBytes);
@@ -239,6 +238,15 @@ class OpenSslStream final : public TlsStream {
   const std::string& error() const override { return error_; }
 
  private:
+  std::string Export(std::string_view label, std::size_t bytes) const {
+    std::string secret(bytes, '\0');
+    if (SSL_export_keying_material(ssl_.get(), reinterpret_cast<unsigned char*>(secret.data()), bytes,
+                                   label.data(), label.size(), nullptr, 0, 0) != 1) {
+      throw std::runtime_error("cannot derive keys from a connection: " + TakeError());
+    }
+    return secret;
+  }
+
   // After a call that moved nothing: 0 at the end of the stream, else -1 and errno.
   ssize_t Failed() {
     const int system = errno;

@@ -63,6 +63,8 @@ class TlsStream {
   virtual ssize_t Write(Bytes bytes) = 0;
   // After the handshake.
   virtual Certified Peer() const = 0;
+  // What identifies this connection, equal at both ends and at no others (RFC 9266).
+  virtual std::string Channel() const = 0;
   virtual std::unique_ptr<Seal> MakeSeal() = 0;
   virtual const std::string& error() const = 0;
 };

@@ -106,7 +106,7 @@ TEST(loop_reader_refuses_invalid_bytes) {
     FrameReader reader(4096);
     const auto room = reader.Room();
     for (std::byte& byte : room) byte = static_cast<std::byte>(random());
-    if (i % 2 == 0) std::memcpy(room.data(), "GMXT\0\0\0\0\0\0\0\0\0\0\0\0GMX1\1", 21);
+    if (i % 2 == 0) std::memcpy(room.data(), "GMXT\0\0\0\0\0\0\0\0\0\0\0\0GMX1\3", 21);
     const auto outcome = reader.Filled(room.size());
     const bool refused = outcome == FrameReader::Outcome::kError && !reader.error().empty();
     const bool plausible = i % 2 == 0 && outcome != FrameReader::Outcome::kError &&
@@ -260,7 +260,7 @@ TEST(loop_random_bytes_change_nothing) {
     const int datagrams = ConnectTo(address, SOCK_DGRAM);
     for (int i = 0; i < 2000 && !done; ++i) {
       for (char& byte : bytes) byte = static_cast<char>(random());
-      if (i % 3 == 0) std::memcpy(bytes.data(), "GMXT\0\0\0\0\0\0\0\0\0\0\0\0GMX1\1\0", 22);
+      if (i % 3 == 0) std::memcpy(bytes.data(), "GMXT\0\0\0\0\0\0\0\0\0\0\0\0GMX1\3\0", 22);
       const std::size_t size = random() % bytes.size();
       (void)!send(datagrams, bytes.data(), size, MSG_NOSIGNAL);
       const int connection = ConnectTo(address, SOCK_STREAM);

@@ -76,7 +76,7 @@ TEST(HeaderFieldsAreLittleEndianAtFixedOffsets) {
   CHECK_EQ(bytes.size(), 80u);
   CHECK(std::memcmp(bytes.data(), "GMX1", 4) == 0);
   const auto at = [&](std::size_t i) { return std::to_integer<int>(bytes[i]); };
-  CHECK_EQ(at(4), 2);
+  CHECK_EQ(at(4), kWireVersion);
   CHECK_EQ(at(5), static_cast<int>(Kind::kPush));
   CHECK_EQ(at(8), 4);
   CHECK_EQ(at(11), 1);
@@ -123,7 +123,7 @@ TEST(HeaderRefusesEachInconsistency) {
     CHECK(error.find(why) != std::string::npos);
   };
   broken(0, 'g', "not a geomx message");
-  broken(4, 1, "wire version 1, this node speaks 2");
+  broken(4, 1, "wire version 1, this node speaks 3");
   broken(5, kKinds, "unknown message kind " + std::to_string(kKinds));
 }
 
