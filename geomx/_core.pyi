@@ -13,7 +13,7 @@ HEADER_BYTES: int = 80
 
 MAX_SHARD_ELEMENTS: int = 1073741824
 
-WIRE_VERSION: int = 2
+WIRE_VERSION: int = 3
 
 def build_info() -> dict[str, str]:
     """

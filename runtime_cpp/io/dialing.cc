@@ -13,6 +13,7 @@ namespace {
 
 constexpr Time kCallTime = 10 * kSecond;  // TCP, TLS, and the answer to a hello
 constexpr int kMostHungUp = 5;
+constexpr Time kHungUpTime = 10 * kSecond;  // a flood of other callers may displace this one for so long
 
 std::string Tenths(Time time) {
   const Time tenths = (time + 50 * kMillisecond) / (100 * kMillisecond);
@@ -92,7 +93,8 @@ void Sessions::Failed(Session& session, const std::string& reason, Dialing::Answ
 // every time, the peer probably expects something else, such as TLS.
 void Sessions::HungUp(Session& session, const std::string& reason) {
   Dialing* dialing = DialingOf(session.peer);
-  const bool enough = dialing != nullptr && ++dialing->hung_up >= kMostHungUp && !Knows(session.peer);
+  const bool enough = dialing != nullptr && ++dialing->hung_up >= kMostHungUp &&
+                      Now() - dialing->began >= kHungUpTime && !Knows(session.peer);
   Failed(session, reason, enough ? Dialing::Answer::kHungUp : Dialing::Answer::kNone);
 }
 

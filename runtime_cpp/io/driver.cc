@@ -144,7 +144,10 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
   for (const Peer& peer : config.peers) {
     Outlet& outlet = outlets_[peer.id];
     const auto found = addresses.find(peer.id);
-    if (found != addresses.end()) outlet.address = found->second;
+    if (found != addresses.end()) {
+      outlet.address = found->second;
+      sessions_.Reserve(found->second);
+    }
     const auto incarnation = roster_incarnations_.find(peer.name);
     if (incarnation != roster_incarnations_.end()) incarnations_[peer.id] = incarnation->second;
   }

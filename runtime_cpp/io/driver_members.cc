@@ -41,6 +41,7 @@ void Driver::With(const Event& event) {
     Outlet& outlet = outlets_[peer];
     try {
       outlet.address = Resolve(event.reason);
+      sessions_.Reserve(*outlet.address);
     } catch (const std::runtime_error&) {
       outlet.address.reset();  // it cannot be called, and counts as lost when it stays silent
     }

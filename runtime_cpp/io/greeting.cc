@@ -32,6 +32,7 @@ void Sessions::Hello(Session& session, const Frame& frame) {
                 .channel = ChannelOf(session),
                 .hello = header,
                 .name = named ? words->back() : ""});
+  strangers_.Advance(session.id, Strangers::Said::kHello);
   if (!Say(session, Kind::kChallenge, {session.handshake->called_nonce})) {
     Close(session, "its hello cannot be answered");
   }

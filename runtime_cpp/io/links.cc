@@ -11,6 +11,7 @@ namespace {
 
 constexpr Time kLingerTime = 2 * kSecond;
 constexpr int kLooksPerProbe = 5;
+constexpr std::size_t kMostWaiting = 16'384;  // callers that are to be judged later
 
 }  // namespace
 
@@ -90,22 +91,25 @@ void Sessions::Settle(Session& session, Verdict verdict) {
   }
   if (verdict == Verdict::kLate) return Refuse(session, "another process has taken its place");
   if (verdict == Verdict::kPeer) return Welcome(session);
-  strangers_.erase(session.id);
+  strangers_.Remove(session.id);
   session.deadline = kNever;
   session.state = Session::State::kWaiting;
-  DismissEarlier(session);
+  if (DismissEarlier(session) > kMostWaiting) return Refuse(session, "too many callers wait", false);
   Watch(session);
 }
 
 // Only the latest call of each caller waits.
-void Sessions::DismissEarlier(const Session& session) {
+std::size_t Sessions::DismissEarlier(const Session& session) {
   std::vector<Session*> earlier;
+  std::size_t waiting = 0;
   for (const auto& [id, other] : sessions_) {
     const bool waits = other->state == Session::State::kWaiting && !other->closed;
+    waiting += waits ? 1 : 0;
     if (!waits || id == session.id) continue;
     if (other->peer == session.peer && other->name == session.name) earlier.push_back(other.get());
   }
   for (Session* other : earlier) Refuse(*other, "it has called again since", false);
+  return waiting - earlier.size();
 }
 
 // The caller is a peer: it may continue after an earlier connection.
@@ -122,7 +126,7 @@ void Sessions::Welcome(Session& session) {
   handler_.OnGreeting();
   const LinkOutcome outcome = link.frames.Answer(session.greeting, greeting);
   if (outcome == LinkOutcome::kMismatch) return Refuse(session, Contradiction(outcome));
-  strangers_.erase(session.id);
+  strangers_.Remove(session.id);
   if (outcome == LinkOutcome::kLate) return Refuse(session, "it has called again since", false);
   PutGreeting(greeting, answer.header);
   const std::string proof = session.handshake->Prove(token_, Caller::kNo, answer.header);

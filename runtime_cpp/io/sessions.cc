@@ -14,9 +14,7 @@ namespace geomx::io {
 namespace {
 
 constexpr std::uint64_t kListener = 16;  // smaller ids are the owner's
-constexpr std::size_t kMaxStrangers = 256;
-constexpr Time kHelloTime = 2 * kSecond;
-constexpr Time kTlsTime = 8 * kSecond;  // the same after a TLS handshake: two round trips and its arithmetic
+constexpr Time kHelloTime = 8 * kSecond;  // TLS, hello and proof, over paths that are long or lose packets
 constexpr int kAcceptsPerEvent = 64;
 constexpr Time kAcceptPause = 100 * kMillisecond;
 constexpr std::size_t kReadBudget = 1024 * 1024;  // then other connections get their turn
@@ -126,7 +124,7 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
 
 // No descriptor is left: makes room, and pauses to let other processes do the same.
 void Sessions::PauseAccepting() {
-  if (!strangers_.empty()) Refuse(*sessions_.at(*strangers_.begin()), NoDescriptors(), false);
+  if (!strangers_.empty()) Refuse(*sessions_.at(strangers_.Victim("")), NoDescriptors(), false);
   accept_at_ = Now() + kAcceptPause;
   poller_.Change(listener_.get(), kListener, 0);
 }
@@ -141,8 +139,9 @@ void Sessions::Accept() {
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
       return PauseAccepting();
     }
-    if (strangers_.size() >= kMaxStrangers) {
-      Refuse(*sessions_.at(*strangers_.begin()), "too many strangers", false);
+    const std::string host = HostOf(caller);
+    if (strangers_.Full(host)) {
+      Refuse(*sessions_.at(strangers_.Victim(host)), "too many strangers", false);
     }
     Session* made = nullptr;
     try {
@@ -154,9 +153,9 @@ void Sessions::Accept() {
     }
     Session& session = *made;
     session.reader.set_max_payload(kHelloBytes);
-    session.deadline = Now() + (tls_ ? kTlsTime : kHelloTime);
+    session.deadline = Now() + kHelloTime;
     session.address = Format(caller);
-    strangers_.insert(session.id);
+    strangers_.Add(session.id, host);
     if (tls_) {
       session.tls = tls_->Answer(session.fd.get());
       session.shaking = true;
@@ -166,6 +165,7 @@ void Sessions::Accept() {
 
 // Continues a TLS handshake, at either end.
 void Sessions::Shake(Session& session) {
+  strangers_.Advance(session.id, Strangers::Said::kSomething);
   const TlsStream::Step step = session.tls->Handshake();
   switch (step) {
     case TlsStream::Step::kWantsRead:
@@ -187,6 +187,7 @@ void Sessions::Shake(Session& session) {
     case TlsStream::Step::kDone: break;
   }
   session.shaking = false;
+  strangers_.Advance(session.id, Strangers::Said::kHello);
   session.certified = session.tls->Peer();
   if (session.state == Session::State::kConnecting) return Greet(session);
   Watch(session);
@@ -251,6 +252,9 @@ void Sessions::Read(Session& session) {
     }
     const auto bytes = static_cast<std::size_t>(got);
     session.heard = Now();
+    if (session.state == Session::State::kStranger) {
+      strangers_.Advance(session.id, Strangers::Said::kSomething);
+    }
     if (session.state == Session::State::kPeer) handler_.OnHeard(session);
     const bool drained = !session.tls && bytes < room.size() + (ahead ? scratch_.size() : 0);
     const std::size_t direct = std::min(bytes, room.size());
@@ -315,7 +319,7 @@ void Sessions::Close(Session& session, const std::string& reason) {
   session.fd.Reset();
   closed_.push_back(session.id);
   again_.erase(session.id);
-  if (strangers_.erase(session.id) > 0) {
+  if (strangers_.Remove(session.id)) {
     ++refused_;
     handler_.OnRefused(session.address, reason);
   }
@@ -334,7 +338,7 @@ void Sessions::Close(Session& session, const std::string& reason) {
 Time Sessions::NextDeadline() const {
   if (!again_.empty()) return 0;
   Time next = accept_at_;
-  if (!strangers_.empty()) next = std::min(next, sessions_.at(*strangers_.begin())->deadline);
+  if (!strangers_.empty()) next = std::min(next, sessions_.at(strangers_.oldest())->deadline);
   if (!replaced_.empty()) {
     const auto oldest = sessions_.find(replaced_.front());
     next = oldest == sessions_.end() ? 0 : std::min(next, oldest->second->deadline);
@@ -357,7 +361,7 @@ void Sessions::Tick(Time now) {
     poller_.Change(listener_.get(), kListener, EPOLLIN);
   }
   while (!strangers_.empty()) {
-    Session& oldest = *sessions_.at(*strangers_.begin());
+    Session& oldest = *sessions_.at(strangers_.oldest());
     if (oldest.deadline > now) break;
     Refuse(oldest, "no hello", false);
   }

@@ -9,11 +9,10 @@
 //     proof                           ---->
 //                                     <----      hello (greeting, proof), or dead (reason)
 //
-// See proof.h. There are at most 256 strangers: another one replaces the oldest.
-// Anything else from a stranger closes its connection and has no other effect. A
-// caller that arrives before this node knows its peers is kept unread until it does. The answer to
-// a hello is a hello, after which messages may follow, or a refusal, which says whether calling
-// again makes sense.
+// See proof.h; strangers.h says how many strangers there may be, and which go when there are more.
+// Anything else from a stranger closes its connection and has no other effect. A caller that is
+// proven before this node knows its peers is kept unread until it does. A refusal says whether
+// calling again makes sense.
 //
 // A PeerLink outlasts its connections (core/link.h). The end that dialed calls again for as long as
 // the run lasts: when a connection breaks, when no answer arrives, and in parallel to a silent
@@ -42,6 +41,7 @@
 #include "io/poller.h"
 #include "io/proof.h"
 #include "io/socket.h"
+#include "io/strangers.h"
 #include "io/tcp.h"
 
 namespace geomx::io {
@@ -144,6 +144,8 @@ class Sessions {
   void Renew(NodeId peer);
   // Judges callers again whose verdict was kNotYet.
   void Recheck();
+  // Callers from this host are dismissed last, as a member is there.
+  void Reserve(const Address& member) { strangers_.Reserve(HostOf(member)); }
   void StopListening();
 
   // The last error of a peer that is being dialed; empty if there is none.
@@ -238,7 +240,8 @@ class Sessions {
   void Settle(Session& session, Verdict verdict);
   void Welcome(Session& session);
   void Replace(PeerLink& link, bool linger);
-  void DismissEarlier(const Session& session);
+  // Returns how many callers wait.
+  std::size_t DismissEarlier(const Session& session);
   void Attach(Session& session, PeerLink& link);
   // Closes a session and sends the reason. `useless`: calling again is useless.
   void Refuse(Session& session, const std::string& reason, bool useless = true);
@@ -259,7 +262,7 @@ class Sessions {
   Time look_at_ = kNever;  // when to look for silent connections next
   std::minstd_rand jitter_;
   const std::uint32_t mark_;  // of this process, in its calls; not 0
-  std::set<std::uint64_t> strangers_;  // in order of arrival
+  Strangers strangers_;
   std::vector<Dialing> dialing_;
   std::vector<std::uint64_t> closed_;
   std::deque<std::uint64_t> replaced_;  // by deadline

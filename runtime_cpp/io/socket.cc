@@ -96,6 +96,15 @@ std::string Format(const Address& address) {
   return (v6 ? "[" + std::string(host) + "]" : std::string(host)) + ":" + port;
 }
 
+std::string HostOf(const Address& address) {
+  if (address.storage.ss_family == AF_INET) {
+    const auto& host = reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr;
+    return {reinterpret_cast<const char*>(&host), sizeof host};
+  }
+  const auto& host = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
+  return {reinterpret_cast<const char*>(&host), 8};
+}
+
 Address LocalAddress(int fd) {
   Address address;
   address.length = sizeof address.storage;

@@ -49,6 +49,8 @@ struct Address {
 Address Resolve(const std::string& host_port);
 
 std::string Format(const Address& address);
+// Equal for addresses of one host: an IPv4 address, or the network of an IPv6 address (64 bits).
+std::string HostOf(const Address& address);
 
 // The address of this end of a connection.
 Address LocalAddress(int fd);
