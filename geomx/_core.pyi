@@ -824,6 +824,19 @@ def set_clock_ahead(seconds: float) -> None:
 def clock_s() -> float:
     """Return the time of the run's clock in seconds."""
 
+def ask_states(loop: Loop) -> None:
+    """Ask all global servers for the state of their optimizers."""
+
+def wait_state(loop: Loop, timeout_s: float) -> tuple[int, int, int, int, bytes] | None:
+    """
+    The next part that has arrived: (key, shard, part, parts, bytes); None when time is up.
+    """
+
+def load_state(loop: Loop, key: int, shard: int, saved: bytes) -> None:
+    """
+    Have the optimizer of a shard continue from a state, before later pushes.
+    """
+
 def send_notices(descriptor: int) -> None:
     """
     Write lines for the user to this file descriptor instead of standard error.

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -165,7 +166,7 @@ def test_invalid_calls_are_refused(alone: KVStore) -> None:
         (lambda: alone.push(0, mx.nd.zeros(2)), "has shape"),
         (lambda: alone.push(0, np.zeros((2, 2))), "is not an array of MXNet"),
         (lambda: alone.pull(0), "needs the arrays"),
-        (lambda: alone.save_optimizer_states("x"), "live on the global servers"),
+        (lambda: alone.load_optimizer_states("x"), "set an optimizer before"),
     ):
         with pytest.raises(GeomxError, match=words):
             mistake()
@@ -197,3 +198,33 @@ def test_the_loss_of_a_node_raises_an_exception() -> None:
     assert time.monotonic() - began < 5
     first.close()
     cluster.close()
+
+
+def test_optimizer_states_that_are_damaged_or_of_something_else_are_refused(
+    alone: KVStore, tmp_path: Path, seed: int
+) -> None:
+    path = tmp_path / "states"
+
+    def refused() -> str:
+        with pytest.raises(GeomxError) as error:
+            alone.load_optimizer_states(str(path))
+        return str(error.value)
+
+    with pytest.raises(GeomxError, match="no key was initialised"):
+        alone.save_optimizer_states(str(path))
+    alone.init("w", mx.nd.ones((5,)))
+    alone.set_optimizer(mx.optimizer.Adam())
+    alone.push("w", mx.nd.ones((5,)))
+    alone.save_optimizer_states(str(path))
+    content = path.read_bytes()
+    alone.load_optimizer_states(str(path))
+    path.write_bytes(content[: len(content) // 2])
+    assert "are damaged, or of something else" in refused()
+    at = np.random.default_rng(seed).integers(150, 230)  # within the state itself
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    assert "damaged" in refused()
+    path.write_bytes(content)
+    alone.set_optimizer(mx.optimizer.SGD(momentum=0.9))
+    assert "it is the state of 'adam', and not of 'sgd'" in refused()
+    alone.init("v", mx.nd.ones((2,)))
+    assert "they are of 1 shards of tensors, and this job has 2" in refused()

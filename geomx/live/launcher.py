@@ -96,6 +96,7 @@ def run_experiment(
         return collector.finish(time.perf_counter() - began)
     except BaseException as error:
         collector.collect()
+        collector.total()
         collector.happened(collector.elapsed_s())
         interrupted = isinstance(error, KeyboardInterrupt)
         recorder.abort("interrupted" if interrupted else str(error) or type(error).__name__)
@@ -182,6 +183,7 @@ class Collector:
         self._waiting: dict[str, str] = {}  # workers that wait for a coordinator, and for which
         self._all_wait_since: float | None = None
         self._ended: set[str] = set()
+        self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # facts of the latest process of each
         self._recovered: dict[str, list[float]] = defaultdict(list)  # when, seconds since the start
         continues = experiment.faults.continues
         self._participation = recorder.continues() if continues else None
@@ -222,6 +224,12 @@ class Collector:
             return 0.0
         return time.monotonic() + self._ahead_s - self._started_s
 
+    def total(self) -> None:
+        """Record what each node counted, once; a resumed node repeats what it had counted."""
+        for node, facts in self._ends.values():
+            self._end(node, facts)
+        self._ends.clear()
+
     def happened(self, until_s: float) -> None:
         """Record what the scenario did by `until_s`, seconds since the start of the run."""
         recovered = {name: list(times) for name, times in self._recovered.items()}
@@ -260,6 +268,7 @@ class Collector:
 
     def finish(self, wall_seconds: float) -> Results:
         """Close the records of a finished run, and return its results."""
+        self.total()
         self.happened(self.seconds)
         if self._latest is not None and self._latest[0] != self._first:
             self._evaluation(*self._latest[1:])
@@ -302,7 +311,7 @@ class Collector:
         else:
             self._ended.add(node.name)
             if self._started_s is not None and "links" in note["end"]:
-                self._end(node, note["end"])
+                self._ends[node.name] = node, note["end"]
 
     def _evaluation(self, time_s: float, note: Note) -> None:
         self._recorder.evaluation(time_s, note["evaluation"], note["accuracy"], note["loss"])

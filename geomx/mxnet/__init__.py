@@ -18,10 +18,12 @@ import atexit
 import contextlib
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from geomx.errors import GeomxError
-from geomx.kv import joining
+from geomx.kv import joining, states
 from geomx.kv import store as kv
 from geomx.kv.keys import Entry
 from geomx.kv.values import Key, devices, pairs
@@ -37,6 +39,7 @@ class KVStore(mx.kvstore.KVStore):
         # MXNet's constructor, which needs a handle of its own store, is not called.
         self._store = store
         self._type = type
+        self._updater: SimpleNamespace | None = None  # Gluon reads its `optimizer`
 
     def __del__(self) -> None:
         """There is no handle to free."""
@@ -173,6 +176,7 @@ class KVStore(mx.kvstore.KVStore):
             optimizer: An optimizer of MXNet.
         """
         self._store.set_optimizer(optimizer)
+        self._updater = SimpleNamespace(optimizer=optimizer)
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
         """Check that the job compresses so; see `geomx.kv.KVStore.set_gradient_compression`.
@@ -195,21 +199,47 @@ class KVStore(mx.kvstore.KVStore):
 
     @store_call
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
-        """Refuse: the states are on the global servers.
+        """Save the state of the optimizers on the global servers, as after the last own push.
+
+        Args:
+            fname: The file; `load_optimizer_states` of the same job reads it.
+            dump_optimizer: Ignored: the file has no code, so the script sets the optimizer.
 
         Raises:
-            GeomxError: Always.
+            GeomxError: There are no keys, or the parties keep the weights.
+            NodeLost: A node of the job died.
         """
-        raise GeomxError("optimizer states live on the global servers and cannot be saved here")
+        self._settle()
+        Path(fname).write_bytes(states.fetched(self._store.member, self._entries()))
 
     @store_call
     def load_optimizer_states(self, fname: str) -> None:
-        """Refuse: the states are on the global servers.
+        """Continue from saved states, from the next push on.
+
+        All workers call it; those other than the master only check the file.
+
+        Args:
+            fname: A file of `save_optimizer_states`.
 
         Raises:
-            GeomxError: Always.
+            GeomxError: No optimizer is set, or the file is damaged or of something else.
+            NodeLost: A node of the job died.
         """
-        raise GeomxError("optimizer states live on the global servers and cannot be loaded here")
+        if self._updater is None:
+            raise GeomxError("set an optimizer before its states are loaded: they have no options")
+        self._settle()
+        content, master = Path(fname).read_bytes(), self._store.is_master_worker
+        optimizer = self._updater.optimizer
+        states.load(self._store.member, self._entries(), optimizer, content, master)
+
+    def _entries(self) -> list[Entry]:
+        return [self._store.entry(key) for key in self._store.keys]
+
+    def _settle(self) -> None:
+        """Wait until all own pushes were answered."""
+        self._store.exchange.flush()  # no other worker of this process is waited for
+        for entry in self._entries():
+            self._store.exchange.wait(entry.key)
 
     def barrier(self) -> None:
         """Wait until every worker of the job has made its pushes and reached the barrier."""

@@ -15,6 +15,7 @@ void init_python_parts(nb::module_& m);
 void init_python_policies(nb::module_& m);
 void init_library(nb::module_& m);
 __attribute__((weak)) void init_journal(nb::module_& m);
+__attribute__((weak)) void init_states(nb::module_& m);
 __attribute__((weak)) void init_runtime(nb::module_& m);
 __attribute__((weak)) void init_mxnet_engine(nb::module_& m);
 
@@ -32,6 +33,7 @@ NB_MODULE(_core, m) {
   init_python_policies(m);
   init_library(m);
   if (init_journal) init_journal(m);
+  if (init_states) init_states(m);
   if (init_runtime) init_runtime(m);
   if (init_mxnet_engine) init_mxnet_engine(m);
 }

@@ -36,6 +36,7 @@ struct Event {
     kTakesPart,   // server: `peer` has come back and contributes again, first to `round`
     kPartial,     // server: `round` closed without `values` (node ids); its sum includes `workers`
                   // workers; `above` is the global round that it became, or 0
+    kState,       // worker: a part of an optimizer's state, as in optimizer_states.h
     kNonFinite,   // worker: push `round` of `key` holds values that are NaN or infinite, as `text` says
   };
   Kind kind;

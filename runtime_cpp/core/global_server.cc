@@ -42,8 +42,7 @@ class GlobalServer final : public ServerRole {
         return;
       }
       case Kind::kCommand:
-        if (header.round == kUnlessGiven && obeys_) return;
-        if (const auto text = Text(peer, message)) Obey(*text);
+        if (const auto text = Text(peer, message)) Instruct(peer, header, *text);
         return;
       case Kind::kBye:  // all workers of a party have left
         if (!node_.IsChild(peer)) return;
@@ -199,8 +198,17 @@ class GlobalServer final : public ServerRole {
     }
   }
 
-  // Sets the optimizer and drops the previous one's state. Where parties update, they get the
-  // instruction too.
+  void Instruct(NodeId peer, const Header& header, const std::string& text) {
+    if (!IsAboutStates(text)) return header.round == kUnlessGiven && obeys_ ? void() : Obey(text);
+    const auto part = ReadPart(text);
+    if (!part) {
+      for (auto& [id, shard] : shards_) SendState(peer, header.key, id, shard);
+    } else if (Shard* const shard = shards_.Find(part->shard)) {
+      LoadState(*part, optimizer_, *shard);
+    }
+  }
+
+  // Sets the optimizer, without a state. Where parties update, they get the instruction too.
   void Obey(const std::string& text) {
     auto optimizer = ParseOptimizer(text);
     if (!optimizer) return;

@@ -38,6 +38,20 @@ class Replica {
     there_ = nullptr;
   }
   void ForgetOptimizer() { optimizer_.reset(); }
+  // Empty: the optimizer has not made an update yet.
+  std::vector<std::byte> SaveOptimizer() const {
+    return optimizer_ ? optimizer_->Save() : std::vector<std::byte>();
+  }
+  // Nothing stands for an optimizer that has made no update. Throws StateError; the optimizer then
+  // begins anew.
+  void LoadOptimizer(Bytes saved, const OptimizerSpec& spec, Key key) {
+    optimizer_.reset();
+    if (saved.empty()) return;
+    if (!value_) throw StateError("the tensor has no value yet");
+    auto optimizer = Optimizer::Make(spec, key);
+    optimizer->Load(saved, value_->size());
+    optimizer_ = std::move(optimizer);
+  }
 
   // Applies a gradient. Without an optimizer `gradient` replaces the value, or is added to it. The
   // optimizer runs on `device` if that is not null and it has device kernels. An absent gradient is

@@ -133,12 +133,16 @@ class Server final : public ServerRole {
     const auto text = Text(peer, message);
     if (!text) return;
     const auto& parents = node_.config().parents;
-    if (std::find(parents.begin(), parents.end(), peer) != parents.end()) return Obey(peer, *text);
-    if (std::string wrong = Impossible(*text); !wrong.empty()) {
+    if (std::find(parents.begin(), parents.end(), peer) != parents.end()) {
+      return VerbOf(*text) == kStateVerb ? PassState(message) : Obey(peer, *text);
+    }
+    if (std::string wrong = IsAboutStates(*text) ? CheckStates(*text) : Impossible(*text); !wrong.empty()) {
       return node_.Fail(peer, "an instruction that no server can carry out: " + wrong);
     }
     for (const NodeId parent : parents) {
-      node_.Send(parent, ControlMessage(Kind::kCommand, {*text}, message.header.round));
+      Message command = ControlMessage(Kind::kCommand, {*text}, message.header.round);
+      command.header.key = peer;
+      node_.Send(parent, std::move(command));
     }
   }
 

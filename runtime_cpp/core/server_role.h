@@ -20,6 +20,7 @@
 #include "core/aggregator.h"
 #include "core/flat_map.h"
 #include "core/node.h"
+#include "core/optimizer_states.h"
 #include "core/replica.h"
 #include "core/role.h"
 
@@ -63,6 +64,11 @@ class ServerRole : public RoleLogic {
   bool Update(const Header& header, SummedShard& shard, Buffer gradient,
               const std::optional<OptimizerSpec>& optimizer, const GradientSource& from,
               bool accumulate);
+  // Sends the optimizer's state to a worker, or continues from it: see core/optimizer_states.h.
+  void SendState(NodeId child, NodeId worker, std::pair<Key, std::uint32_t> id, SummedShard& shard);
+  void LoadState(const OptimizerPart& part, const std::optional<OptimizerSpec>& spec, SummedShard& shard);
+  // Passes a state on to the worker that has asked for it.
+  void PassState(const Message& message);
   // Drops the state of the previous optimizer.
   static void ForgetOptimizer(SummedShard& shard) {
     if (!Defer(shard, [&shard](Time) { shard.weights.ForgetOptimizer(); })) {
@@ -163,6 +169,7 @@ class ServerRole : public RoleLogic {
   void Send(const Header& header, const std::shared_ptr<const Buffer>& value,
             std::span<const NodeId> targets, Time now);
 
+  std::map<std::pair<Key, std::uint32_t>, std::string> loading_;  // parts of states that have arrived
   std::set<NodeId> left_;
   std::map<NodeId, Round> first_rounds_;  // of children that have come back
   std::set<NodeId> returning_;            // of these, those that have not contributed since

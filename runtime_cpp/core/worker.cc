@@ -297,7 +297,13 @@ void Worker::OnMember(NodeId member, bool back, Time now) {
 }
 
 void Worker::OnControl(NodeId peer, const Message& message, Time now) {
-  (void)peer, (void)now;
+  (void)now;
+  if (message.header.kind == Kind::kCommand) {
+    std::vector<std::byte> scratch;
+    const auto text = UnpackStrings(message.payload.Contiguous(scratch), 1);
+    if (!text) return node_.Fail(peer, "a malformed state");
+    return node_.Emit({.kind = Event::Kind::kState, .peer = peer, .text = text->front()});
+  }
   if (message.header.kind == Kind::kRelease) {
     released_ = std::max(released_, message.header.round);
     node_.Emit({.kind = Event::Kind::kBarrier, .round = message.header.round});

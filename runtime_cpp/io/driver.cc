@@ -277,6 +277,10 @@ void Driver::Act(Event& event, Time now) {
       return;
     }
     case Event::Kind::kBarrier: status_.SetReleased(event.round); return;
+    case Event::Kind::kState:
+      if (status_.AddState(std::move(event.text))) return;
+      return sessions_.CloseLink(sessions_.LinkOf(event.peer),
+                                 std::string(kBrokeProtocol) + "sends states that nobody asked for");
     case Event::Kind::kReply:
       if (status_.AddReply(event.key, std::move(event.values))) return;
       return sessions_.CloseLink(sessions_.LinkOf(event.peer),

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "core/node.h"
+#include "core/optimizer_states.h"
 #include "io/run_status.h"
 #include "io/driver.h"
 #include "io/shaper.h"
@@ -156,6 +157,13 @@ class Loop : public std::enable_shared_from_this<Loop> {
   bool WaitBarrier(Round barrier, double timeout_s);
   // A global server applies it to itself. `unless_given`: see Worker::Command.
   void Command(const std::string& text, bool unless_given = false);
+  // Asks all global servers for the states of their optimizers, which arrive in parts
+  // (core/optimizer_states.h). Returns the oldest part that was not taken yet.
+  void AskStates() {
+    state_->status.ExpectStates();
+    Command(kAskVerb);
+  }
+  std::optional<std::string> WaitState(double timeout_s) { return state_->status.WaitState(timeout_s); }
   // Sets the initial value of a global server's shard, for a master that is not a member.
   void Initialise(const ShardInfo& shard, Buffer value);
   // Sends numbers to a coordinator, after all earlier pushes and no earlier than `not_before_s`

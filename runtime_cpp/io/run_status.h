@@ -82,6 +82,18 @@ class RunStatus {
     });
     return taken;
   }
+  // Returns false if the application has never asked for states.
+  bool AddState(std::string part) {
+    bool taken = false;
+    Change([&] {
+      taken = asked_states_;
+      if (taken) states_.push_back(std::move(part));
+    });
+    return taken;
+  }
+  void ExpectStates() {
+    Change([&] { asked_states_ = true; });
+  }
   void ForgetReplies() {
     Change([&] { replies_.clear(); });
   }
@@ -178,6 +190,14 @@ class RunStatus {
     replies.pop_front();
     return values;
   }
+  // Waits for and takes the oldest part of an optimizer's state.
+  std::optional<std::string> WaitState(double timeout_s) {
+    std::unique_lock lock(mutex_);
+    if (!Wait(lock, timeout_s, [&] { return !states_.empty(); })) return std::nullopt;
+    std::string part = std::move(states_.front());
+    states_.pop_front();
+    return part;
+  }
   // Waits for the end of the loop's thread.
   void WaitEnded() {
     std::unique_lock lock(mutex_);
@@ -241,6 +261,8 @@ class RunStatus {
   bool ended_ = false;
   Round released_ = 0;
   std::map<std::uint32_t, std::deque<std::vector<double>>> replies_;
+  std::deque<std::string> states_;
+  bool asked_states_ = false;
   std::map<Key, std::deque<std::pair<Round, Time>>> values_;
   std::optional<Failure> failure_;
   std::vector<std::string> refusals_;

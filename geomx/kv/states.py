@@ -1,0 +1,116 @@
+"""Saves and loads the state of the optimizers that run on the global servers.
+
+A worker asks the servers for the state of every shard (momentum, for example) and writes one file:
+an archive as of `numpy.savez` with one entry ``KEY.SHARD`` per shard, the bytes of which have their
+own checksum (docs/journal.md). Weights are not included: every worker has them.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from geomx import _core
+from geomx.errors import GeomxError
+from geomx.kv.keys import Entry
+from geomx.kv.values import optimizer_numbers
+from geomx.live.member import FOREVER_S, Member, naming_the_lost
+from geomx.plugin.parts import optimizer_text
+
+
+def fetched(member: Member, entries: Iterable[Entry]) -> bytes:
+    """Fetch the state of all optimizers, which have applied every push that was answered.
+
+    Args:
+        member: A worker whose pushes have been answered.
+        entries: All keys.
+
+    Returns:
+        The content of a file.
+
+    Raises:
+        GeomxError: No server keeps a state: there are no keys, or parties keep the weights.
+        NodeLost: A node of the job died.
+    """
+    _check(member)
+    missing = {(entry.key, shard) for entry in entries for shard in range(len(entry.shards))}
+    if not missing:
+        raise GeomxError("there are no optimizer states to save: no key was initialised")
+    found: dict[tuple[int, int], bytes] = {}
+    with naming_the_lost(member.loop):
+        _core.ask_states(member.loop)
+        while missing:
+            part = _core.wait_state(member.loop, FOREVER_S)
+            assert part is not None
+            key, shard, number, parts, content = part
+            found[key, shard] = found.get((key, shard), b"") + content
+            if number + 1 == parts:
+                missing.discard((key, shard))
+    file = io.BytesIO()
+    arrays = {f"{key}.{shard}": np.frombuffer(found[key, shard], np.uint8) for key, shard in found}
+    np.savez(file, **dict(sorted(arrays.items())))
+    return file.getvalue()
+
+
+def load(
+    member: Member, entries: Iterable[Entry], optimizer: Any, content: bytes, master: bool
+) -> None:
+    """Have the optimizers on the global servers continue from a state, before the next push.
+
+    Args:
+        member: A worker.
+        entries: All keys.
+        optimizer: What the servers run, as for `geomx.kv.KVStore.set_optimizer`.
+        content: Of `fetched`.
+        master: Whether this worker sends it; others only check it.
+
+    Raises:
+        GeomxError: It is damaged, or of another optimizer or other tensors.
+        NodeLost: A node of the job died.
+    """
+    _check(member)
+    elements = {
+        f"{entry.key}.{index}": count
+        for entry in entries
+        for index, (_, count, _, _) in enumerate(entry.shards)
+    }
+    text = optimizer_text(optimizer_numbers(optimizer, {}))
+    saved = _read(content)
+    if saved.keys() != elements.keys():
+        raise GeomxError(
+            f"optimizer states cannot be loaded: they are of {len(saved)} shards of tensors, and "
+            f"this job has {len(elements)}; load them where tensors and servers are the same"
+        )
+    for name, state in saved.items():
+        try:
+            if state:
+                _core.Optimizer(text, 0).load(state, elements[name])
+        except RuntimeError as error:
+            raise GeomxError(f"optimizer states cannot be loaded: of {name}, {error}") from error
+    if master:
+        with naming_the_lost(member.loop):
+            for name, state in saved.items():
+                key, _, shard = name.partition(".")
+                _core.load_state(member.loop, int(key), int(shard), state)
+
+
+def _read(content: bytes) -> dict[str, bytes]:
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            return {name: archive[name].tobytes() for name in archive.files}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise GeomxError(
+            f"optimizer states cannot be loaded: they are damaged, or of something else ({error})"
+        ) from error
+
+
+def _check(member: Member) -> None:
+    if member.selection.update_at_party(member.spec.cluster):
+        raise GeomxError(
+            "optimizer states cannot be saved or loaded: the parties keep the weights under the "
+            "job's accelerators; let workers update (update_on_kvstore=False, update='worker')"
+        )
