@@ -117,6 +117,7 @@ class GlobalServer final : public ServerRole {
   void Initialise(const Header& header, Shard& shard, Buffer value, Time now) {
     if (shard.weights.has_value()) return;  // the first initial value stands
     shard.weights.Set(std::move(value));
+    if (node_.config().continues) return AnswerWaiting(shard, now);
     const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
     SendCurrent(shard, header, shard.round, shard.weights.value(), waiting, now);
   }

@@ -223,6 +223,14 @@ class Server final : public ServerRole {
     return open + 1;
   }
 
+  // Global servers may be at different rounds when a party comes back: its workers continue after the latest
+  // round of all shards, and the others skip to that. Returns true if this one did.
+  bool SkipTo(NodeId worker, Round round, Shard& shard) {
+    if (!HasComeBack(worker) || shard.sum.merge_count() > 0 || round <= shard.round + 1) return false;
+    shard.round = round - 1;
+    return true;
+  }
+
   // Sends the value to workers that have come back and may have it now.
   void AnswerWaiting(Shard& shard, Time now) {
     if (shard.waiting.empty() || shard.escalated || shard.stale || !shard.value) return;
@@ -246,7 +254,9 @@ class Server final : public ServerRole {
       return node_.Fail(peer, "push before the initial value was asked for");
     }
     if (shard.escalated) return FailRound(peer, header, shard.round + 1);
+    const bool skipped = SkipTo(peer, header.round, shard);
     if (!Contribute(peer, header, shard, std::move(value))) return;
+    if (skipped) AnswerWaiting(shard, now);
     shard.last = shard.last || (header.flags & kLast) != 0;
     if (ServerRole::Complete(shard)) return Close(header, shard, now);
     CheckLeft(header.key, shard);

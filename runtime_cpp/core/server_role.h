@@ -122,6 +122,7 @@ class ServerRole : public RoleLogic {
   bool Present(NodeId child) const;
   // `child` has come back. Its first round is set when it requests a value (Admit).
   void Await(NodeId child) { first_rounds_[child] = kNotAsked; }
+  bool HasComeBack(NodeId child) const { return first_rounds_.contains(child); }
   // `child` requests a value; if it has come back, it takes part from round `next` on, for all
   // shards.
   void Admit(NodeId child, Round next);

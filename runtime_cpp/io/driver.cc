@@ -260,6 +260,7 @@ void Driver::Act(Event& event, Time now) {
       WatchLinks(true);
       if (shaper_) shaper_->SetOrigin(*started_);
       status_.SetStarted(*started_);
+      if (told_.late) sessions_.Recheck();
       return;
     case Event::Kind::kValueReady: {
       status_.SetValue(event.key, event.round, now);

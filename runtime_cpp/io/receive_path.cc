@@ -25,6 +25,8 @@ Sessions::Verdict Driver::Judge(Session& caller) {
   }
   const Peer* peer = node_->FindPeer(caller.peer);
   if (peer == nullptr) return Verdict::kNobody;
+  // Before it starts, a late node is told which members are back: what these say comes after that.
+  if (told_.late && !node_->started()) return Verdict::kNotYet;
   return Genuine(caller, *peer) ? JudgeIncarnation(caller) : Verdict::kImpostor;
 }
 
