@@ -118,8 +118,7 @@ class GlobalServer final : public ServerRole {
     if (shard.weights.has_value()) return;  // the first initial value stands
     shard.weights.Set(std::move(value));
     if (node_.config().continues) return AnswerWaiting(shard, now);
-    const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
-    SendCurrent(shard, header, shard.round, shard.weights.value(), waiting, now);
+    SendCurrent(shard, header, shard.round, shard.weights.value(), std::exchange(shard.waiting, {}), now);
   }
 
   // ---- parties that are lost and come back ----

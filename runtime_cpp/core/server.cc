@@ -223,12 +223,11 @@ class Server final : public ServerRole {
     return open + 1;
   }
 
-  // Global servers may be at different rounds when a party comes back: its workers continue after the latest
-  // round of all shards, and the others skip to that. Returns true if this one did.
-  bool SkipTo(NodeId worker, Round round, Shard& shard) {
-    if (!HasComeBack(worker) || shard.sum.merge_count() > 0 || round <= shard.round + 1) return false;
+  // After a return, workers continue after the latest round of any global server: other shards skip to it.
+  void SkipTo(NodeId worker, Round round, Shard& shard, Time now) {
+    if (!HasComeBack(worker) || shard.sum.merge_count() > 0 || round <= shard.round + 1) return;
     shard.round = round - 1;
-    return true;
+    AnswerWaiting(shard, now);
   }
 
   // Sends the value to workers that have come back and may have it now.
@@ -254,9 +253,8 @@ class Server final : public ServerRole {
       return node_.Fail(peer, "push before the initial value was asked for");
     }
     if (shard.escalated) return FailRound(peer, header, shard.round + 1);
-    const bool skipped = SkipTo(peer, header.round, shard);
+    SkipTo(peer, header.round, shard, now);
     if (!Contribute(peer, header, shard, std::move(value))) return;
-    if (skipped) AnswerWaiting(shard, now);
     shard.last = shard.last || (header.flags & kLast) != 0;
     if (ServerRole::Complete(shard)) return Close(header, shard, now);
     CheckLeft(header.key, shard);

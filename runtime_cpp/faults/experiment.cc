@@ -101,7 +101,7 @@ void DrawCluster(Random& random, Experiment& experiment) {
                                                : "optimizer\nadam\nlearning_rate 0.05";
   }
   experiment.integers = Chance(random, 0.2);
-  if (experiment.on_loss == OnLoss::kWait) {
+  if (experiment.on_loss != OnLoss::kContinue) {
     DrawSync(random, experiment);
     const bool dense = experiment.integers || plan.coordinator || plan.policy;
     if (!dense) DrawCodecs(random, experiment);
@@ -120,12 +120,16 @@ void DrawTraining(Random& random, Experiment& experiment) {
   }
   experiment.rounds = static_cast<Round>(Between(random, 2, 7));
   experiment.lockstep = Chance(random, 0.5);
+  // Known to stand still otherwise (docs/faults.md).
+  const bool several = experiment.plan.global_servers > 1;
+  if (experiment.on_loss == OnLoss::kContinue && several) experiment.lockstep = true;
   experiment.barrier = experiment.on_loss == OnLoss::kWait && Chance(random, 0.3);
   experiment.compute = Any(random, kMillisecond, 60 * kMillisecond);
   experiment.lan_delay = Any(random, 20 * kMicrosecond, kMillisecond);
   experiment.wan_delay = Any(random, kMillisecond, 60 * kMillisecond);
   experiment.bytes_per_s = static_cast<double>(10'000 << Between(random, 0, 7));
-  experiment.suspect = Any(random, 300 * kMillisecond, 1500 * kMillisecond);
+  // Making a connection again is no silence: two round trips, and delays vary by a factor of two.
+  experiment.suspect = Any(random, 600 * kMillisecond, 1500 * kMillisecond) + 12 * experiment.wan_delay;
   experiment.redial = Any(random, 50 * kMillisecond, kSecond);
   experiment.shaped = Chance(random, 0.3);
   check::Plan& plan = experiment.plan;
@@ -158,9 +162,19 @@ class Drawing {
     } else if (which < 5) {
       fault.what = Fault::What::kCut;
       Ends(fault);
+      if (!MayBeLost(fault)) fault.lasts = Shorten(fault.lasts);
     } else if (which < 6) {
       fault.what = Fault::What::kPause;
-      fault.node = One(random_, layout_.All());
+      fault.node = fault.other = One(random_, layout_.All());
+      if (!MayBeLost(fault)) fault.lasts = Shorten(fault.lasts);
+    } else if (which < 7 && experiment_.on_loss == OnLoss::kContinue) {
+      fault.what = Fault::What::kLeave;
+      fault.lasts = 0;
+      fault.node = One(random_, layout_.workers);
+    } else if (experiment_.on_loss == OnLoss::kStop) {
+      fault.what = Fault::What::kReset;
+      fault.lasts = 0;
+      Ends(fault);
     } else {
       fault.what = Fault::What::kKill;
       fault.node = One(random_, Mortal());
@@ -170,7 +184,40 @@ class Drawing {
     return fault;
   }
 
+  // Members that are not there at the start: a party, or the last workers of one; most of them join.
+  void Join(std::vector<NodeId>& absent, std::vector<Fault>& faults, Time until) {
+    const std::size_t party = Between(random_, 0, layout_.parties.size() - 1);
+    const std::vector<NodeId>& workers = layout_.parties[party];
+    const std::size_t first = party > 0 && Chance(random_, 0.5) ? 0 : Between(random_, 1, workers.size());
+    if (first == 0) absent.push_back(layout_.servers[party]);
+    absent.insert(absent.end(), workers.begin() + static_cast<std::ptrdiff_t>(first), workers.end());
+    const Time at = faults::Any(random_, 0, until);
+    for (const NodeId id : absent) {
+      if (Chance(random_, 0.2)) continue;
+      const Time late = faults::Any(random_, 0, experiment_.suspect);
+      faults.push_back({.what = Fault::What::kJoin, .at = at + late, .node = id, .other = id});
+    }
+  }
+
+  // With `stop`: a process that is gone for good.
+  Fault Stop(Time until) {
+    return {.what = Fault::What::kKill,
+            .at = faults::Any(random_, 0, until),
+            .lasts = 0,
+            .node = One(random_, layout_.All()),
+            .told = Chance(random_, 0.5)};
+  }
+
  private:
+  // Whether the run bears it that a member is lost: with `wait` none is, and with `continue` there are
+  // members that it needs.
+  bool MayBeLost(const Fault& fault) const {
+    if (experiment_.on_loss != OnLoss::kContinue) return experiment_.on_loss == OnLoss::kWait;
+    const auto needed = [this](NodeId id) { return id < layout_.servers.front(); };
+    return fault.node == fault.other ? !needed(fault.node) : !needed(fault.node) || !needed(fault.other);
+  }
+  Time Shorten(Time lasts) const { return std::min(lasts, experiment_.suspect / 10); }
+
   void Ends(Fault& fault) {
     fault.node = One(random_, layout_.All());
     const NodeConfig config = layout_.Config(fault.node);
@@ -199,6 +246,13 @@ void DrawFaults(Random& random, Experiment& experiment) {
   const Time until = 8 * experiment.wan_delay + static_cast<Time>(experiment.rounds + 1) * step;
   for (std::uint64_t i = Between(random, 1, Chance(random, 0.3) ? 12 : 5); i > 0; --i) {
     experiment.faults.push_back(drawing.Any(until));
+  }
+  if (experiment.on_loss == OnLoss::kContinue && Chance(random, 0.25)) {
+    drawing.Join(experiment.absent, experiment.faults, until);
+    std::sort(experiment.absent.begin(), experiment.absent.end());
+  }
+  if (experiment.on_loss == OnLoss::kStop && Chance(random, 0.8)) {
+    experiment.faults.push_back(drawing.Stop(until));
   }
   std::sort(experiment.faults.begin(), experiment.faults.end(),
             [](const Fault& one, const Fault& other) { return one.at < other.at; });
@@ -255,6 +309,8 @@ Experiment Draw(std::uint64_t seed) {
   Random random(seed);
   Experiment experiment;
   experiment.seed = seed;
+  const auto word = Between(random, 0, 19);
+  experiment.on_loss = word < 9 ? OnLoss::kWait : word < 18 ? OnLoss::kContinue : OnLoss::kStop;
   DrawCluster(random, experiment);
   DrawTraining(random, experiment);
   DrawFaults(random, experiment);

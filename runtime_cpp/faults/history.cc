@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <span>
 
 #include "core/optimizer.h"
 #include "core/replica.h"
@@ -28,8 +27,9 @@ std::string Where(NodeId worker, Key key, Round round) {
 }
 
 Values PartOf(const Values& whole, const ShardInfo& shard) {
-  const std::span part = std::span(whole).subspan(shard.offset, shard.elements);
-  return {part.begin(), part.end()};
+  Values part(shard.elements);
+  std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(shard.offset), part.size(), part.begin());
+  return part;
 }
 
 bool Same(const Values& one, const Values& other) {
@@ -71,6 +71,10 @@ class Retelling {
       : experiment_(experiment), layout_(experiment.plan), history_(history) {}
 
   std::string Check() {
+    for (const auto& [which, own] : history_.rounds) {
+      const auto& [server, incarnation, key, index, global] = which;
+      became_[{server, key, index, own}].push_back(global);
+    }
     for (Key key = 0; key < experiment_.tensors.size(); ++key) {
       for (const ShardInfo& shard : experiment_.tensors[key].shards) {
         const auto index = static_cast<std::uint32_t>(&shard - experiment_.tensors[key].shards.data());
@@ -79,14 +83,14 @@ class Retelling {
     }
     for (const auto& contribution : history_.acknowledged) {
       const auto& [worker, key, round] = contribution;
-      if (counted_.contains(contribution)) continue;
+      if (counted_.contains(contribution) || history_.ambiguous) continue;
       return "exactly once: acknowledged and not counted: " + Where(worker, key, round);
     }
     return {};
   }
 
  private:
-  using Participants = std::vector<std::vector<NodeId>>;
+  using Participants = std::vector<std::vector<History::Contribution>>;  // of each party
 
   // Empty and `wrong` is set if the records contradict each other.
   Participants WhoTookPart(NodeId global, Key key, std::uint32_t index, Round round, std::string& wrong) const {
@@ -100,12 +104,26 @@ class Retelling {
         wrong = "exactly once: a round counts a party whose sum never arrived: " + Where(server, key, round);
         return {};
       }
-      std::vector<NodeId> workers = layout_.parties[party];
+      const std::optional<Round> own = OwnRound(server, taken->second, key, index, round);
+      if (!own) {
+        wrong = "exactly once: a sum counts that its server never sent: " + Where(server, key, round);
+        return {};
+      }
       const auto lost = Without(server, taken->second, key, index, round, true);
-      std::erase_if(workers, [&](NodeId worker) { return lost.contains(worker); });
-      parties.push_back(std::move(workers));
+      parties.emplace_back();
+      for (const NodeId worker : layout_.parties[party]) {
+        if (!lost.contains(worker)) parties.back().push_back({worker, key, *own});
+      }
     }
     return parties;
+  }
+
+  // The party's round that became a global one. Without `continue` they are the same.
+  std::optional<Round> OwnRound(NodeId server, std::uint32_t incarnation, Key key, std::uint32_t index,
+                                Round global) const {
+    if (experiment_.on_loss != OnLoss::kContinue) return global;
+    const auto found = history_.rounds.find({server, incarnation, key, index, global});
+    return found == history_.rounds.end() ? std::nullopt : std::optional(found->second);
   }
 
   // `above`: a party's server's process; its rounds are named by what they became.
@@ -137,12 +155,13 @@ class Retelling {
         std::uint32_t count = 0;
         for (const auto& workers : parties) {
           Values party;
-          for (const NodeId worker : workers) {
-            const auto pushed = history_.pushed.find({worker, key, round});
+          for (const History::Contribution& each : workers) {
+            const auto pushed = history_.pushed.find(each);
             if (pushed == history_.pushed.end()) {
-              return "exactly once: a round counts a contribution that was never made: " + Where(worker, key, round);
+              return "exactly once: a round counts a contribution that was never made: " +
+                     Where(std::get<0>(each), key, std::get<2>(each));
             }
-            counted_.insert({worker, key, round});
+            counted_.insert(each);
             ++count;
             AddTo(party, PartOf(pushed->second, shard));
           }
@@ -160,8 +179,7 @@ class Retelling {
     for (const auto& [who, held] : history_.values) {
       const auto& [worker, its_key, round] = who;
       if (its_key != key) continue;
-      const Values& expected = std::prev(by_round.upper_bound(round))->second;
-      if (!Same(PartOf(held, shard), expected)) {
+      if (!Expects(by_round, who, index, PartOf(held, shard))) {
         return "same weights: not those of a plain replay: " + Where(worker, key, round) + ", shard " +
                std::to_string(index);
       }
@@ -171,6 +189,26 @@ class Retelling {
       return "same weights: at the end a global server has others than a plain replay: key " + std::to_string(key);
     }
     return {};
+  }
+
+  // Whether a worker holds what it should after a round of its party: after one that became a global round,
+  // what that came to; what it has asked for, after some round.
+  bool Expects(const std::map<Round, Values>& by_round, const History::Contribution& who, std::uint32_t index,
+               const Values& held) const {
+    const auto& [worker, key, round] = who;
+    const auto is = [&held](const auto& each) { return Same(each.second, held); };
+    if (experiment_.on_loss != OnLoss::kContinue) return is(*std::prev(by_round.upper_bound(round)));
+    if (!history_.acknowledged.contains(who)) return std::any_of(by_round.begin(), by_round.end(), is);
+    const auto became = became_.find({ServerOf(worker), key, index, round});
+    if (became == became_.end()) return false;
+    return std::any_of(became->second.begin(), became->second.end(), [&](Round global) {
+      const auto found = by_round.find(global);
+      return found != by_round.end() && is(*found);
+    });
+  }
+
+  NodeId ServerOf(NodeId worker) const {
+    return *std::prev(std::upper_bound(layout_.servers.begin(), layout_.servers.end(), worker));
   }
 
   struct ShardReplay {
@@ -202,6 +240,7 @@ class Retelling {
   const check::Layout layout_;
   const History& history_;
   std::set<History::Contribution> counted_;
+  std::map<std::tuple<NodeId, Key, std::uint32_t, Round>, std::vector<Round>> became_;
 };
 
 // ---- laws --------------------------------------------------------------------------------------
@@ -257,15 +296,15 @@ std::string Judge(const Experiment& experiment, const History& history, const Hi
   if (experiment.plan.rounds.together) {
     if (std::string wrong = RoundsCloseOnce(history); !wrong.empty()) return wrong;
   }
-  if (experiment.on_loss == OnLoss::kWait && !history.partial.empty()) return "a round closed without somebody";
-  if (experiment.replayable) {
+  if (experiment.on_loss != OnLoss::kContinue && !history.partial.empty()) return "a round closed without somebody";
+  if (experiment.replayable && !history.ambiguous) {
     if (std::string wrong = Retelling(experiment, history).Check(); !wrong.empty()) return wrong;
   }
   if (!experiment.plan.rounds.together && experiment.plan.lan_push.slicers.empty() &&
       experiment.plan.wan_push.slicers.empty()) {
     return AddedOnce(experiment, history);
   }
-  const bool comparable = experiment.on_loss == OnLoss::kWait && experiment.exact && undisturbed != nullptr;
+  const bool comparable = experiment.on_loss != OnLoss::kContinue && experiment.exact && undisturbed != nullptr;
   return comparable ? LikeUndisturbed(history, *undisturbed) : std::string();
 }
 

@@ -30,8 +30,12 @@ struct History {
   std::map<std::tuple<NodeId, Key, std::uint32_t>, std::vector<Closed>> partial;  // at any server
   // Which process of a party's server a global server took a round's sum from.
   std::map<std::tuple<NodeId, NodeId, Key, std::uint32_t, Round>, std::uint32_t> taken;
+  // The party's round that a server escalated as a global round: by (server, its incarnation, key, shard,
+  // global round). They differ after rounds without any worker.
+  std::map<std::tuple<NodeId, std::uint32_t, Key, std::uint32_t, Round>, Round> rounds;
   std::map<Contribution, Values> pushed;
   std::map<Contribution, Values> values;   // that workers held after each round
+  bool ambiguous = false;  // two processes of a worker pushed different values in a round of one number
   std::set<Contribution> acknowledged;     // contributions whose answer their worker has
   std::map<std::pair<Key, std::uint32_t>, Values> last;  // the global servers' shards at the end
 };

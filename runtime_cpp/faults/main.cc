@@ -1,6 +1,6 @@
 // geomx_faults: the shipped core under drawn faults, in virtual time.
 //
-//   geomx_faults --seeds 1000 [--first 1] [--jobs 2]     tries seeds 1 to 1000
+//   geomx_faults --seeds 1000 [--first 1] [--jobs 2] [--until-broken]    tries seeds 1 to 1000
 //   geomx_faults --seed 17 [--keep 0,3] [--note]         one, with these of its faults, and says what happens
 //
 // A seed that breaks a law is tried with fewer and fewer faults; the line that is printed repeats the rest.
@@ -23,7 +23,7 @@ namespace {
 struct Arguments {
   std::uint64_t first = 1, count = 1;
   unsigned jobs = 1;
-  bool note = false, shrink = true;
+  bool note = false, shrink = true, until_broken = false;
   std::optional<std::vector<std::size_t>> keep;
 };
 
@@ -106,7 +106,9 @@ Totals TryAll(const Arguments& arguments) {
       const Outcome outcome = Try(experiment, Chosen(experiment, keep), arguments.note);
       const std::lock_guard lock(mutex);
       totals.Add(experiment, outcome);
-      if (!outcome.broken.empty()) Tell(experiment, outcome, arguments);
+      if (outcome.broken.empty()) continue;
+      Tell(experiment, outcome, arguments);
+      if (arguments.until_broken) next = arguments.first + arguments.count;
     }
   };
   std::vector<std::thread> threads;
@@ -120,6 +122,11 @@ std::optional<Arguments> Parse(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
+    if (word == "--until-broken") {
+      arguments.until_broken = true;
+      arguments.shrink = false;
+      continue;
+    }
     if (word == "--note") {
       arguments.note = true;
       arguments.shrink = false;
@@ -153,7 +160,7 @@ std::optional<Arguments> Parse(int argc, char** argv) {
 int Main(int argc, char** argv) {
   const auto arguments = Parse(argc, argv);
   if (!arguments) {
-    std::fprintf(stderr, "usage: geomx_faults --seeds COUNT [--first SEED] [--jobs COUNT]\n"
+    std::fprintf(stderr, "usage: geomx_faults --seeds COUNT [--first SEED] [--jobs COUNT] [--until-broken]\n"
                          "       geomx_faults --seed SEED [--keep NUMBER,...|none] [--note]\n");
     return 2;
   }

@@ -29,6 +29,7 @@ namespace {
 
 constexpr Time kFirstSyn = kSecond;  // until it is repeated
 constexpr Time kLongestBackOff = 2 * kSecond;
+constexpr Time kLeastBackOff = 200 * kMillisecond;
 
 Message Cross(const Message& message) {
   std::string error;
@@ -47,7 +48,7 @@ Time Network::Delay(NodeId from, NodeId to) {
 
 bool Network::IsCut(NodeId one, NodeId other) const {
   const auto found = cuts_.find(std::minmax(one, other));
-  return found != cuts_.end() && found->second > 0;
+  return found != cuts_.end() && found->second.cuts > 0;
 }
 
 void Network::Call(ProcessId caller, NodeId called, Time patience, std::uint32_t attempt) {
@@ -163,10 +164,18 @@ void Network::Reset(NodeId one, NodeId other) {
   for (const ConnectionPtr& connection : Between(one, other)) Break(connection);
 }
 
+void Network::Cut(NodeId one, NodeId other) {
+  Gap& gap = cuts_[std::minmax(one, other)];
+  if (gap.cuts++ == 0) gap.since = agenda_.now();
+}
+
 void Network::Heal(NodeId one, NodeId other) {
-  if (--cuts_[std::minmax(one, other)] > 0) return;
+  Gap& gap = cuts_[std::minmax(one, other)];
+  if (--gap.cuts > 0) return;
+  // TCP has waited ever longer before it sent again.
+  const Time longest = std::min(kLongestBackOff, agenda_.now() - gap.since + kLeastBackOff);
   for (const ConnectionPtr& connection : Between(one, other)) {
-    const Time back_off = static_cast<Time>(check::Between(random_, 0, kLongestBackOff));
+    const Time back_off = static_cast<Time>(check::Between(random_, 0, static_cast<std::uint64_t>(longest)));
     for (const End to : {kCaller, kCalled}) {
       Connection::Way& way = connection->ways[to];
       if (!std::exchange(way.stalled, false)) continue;

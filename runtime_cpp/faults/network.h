@@ -110,7 +110,7 @@ class Network {
 
   // ---- faults ----
   void Reset(NodeId one, NodeId other);
-  void Cut(NodeId one, NodeId other) { ++cuts_[std::minmax(one, other)]; }
+  void Cut(NodeId one, NodeId other);
   void Heal(NodeId one, NodeId other);
   bool IsCut(NodeId one, NodeId other) const;
   // A process is gone. Its connections close, or (`silently`) nothing is heard of them.
@@ -129,7 +129,11 @@ class Network {
   check::Random& random_;
   const Options options_;
   const Handler handler_;
-  std::map<std::pair<NodeId, NodeId>, int> cuts_;
+  struct Gap {
+    int cuts = 0;  // at the same time
+    Time since = 0;
+  };
+  std::map<std::pair<NodeId, NodeId>, Gap> cuts_;
   std::vector<std::weak_ptr<Connection>> connections_;
   std::uint64_t resets_ = 0;
 };

@@ -13,6 +13,23 @@ namespace {
 
 constexpr Time kAcknowledgeAfter = 20 * kMillisecond;
 
+// Membership messages are not part of an emulated network (io/send_path.cc).
+bool OutOfBand(Kind kind, NodeId from) {
+  switch (kind) {
+    case Kind::kMembers: return from == kScheduler;
+    case Kind::kHello:
+    case Kind::kJoin:
+    case Kind::kRoster:
+    case Kind::kReady:
+    case Kind::kStart:
+    case Kind::kHeartbeat:
+    case Kind::kBye:
+    case Kind::kStop:
+    case Kind::kDead: return true;
+    default: return false;
+  }
+}
+
 }  // namespace
 
 Process::Process(Surroundings& world, const Experiment& experiment, ProcessId its_id, Journal* journal,
@@ -115,7 +132,10 @@ void Process::Follow() {
 
 void Process::Act(const Event& event) {
   switch (event.kind) {
-    case Event::Kind::kStarted: running_ = true; break;
+    case Event::Kind::kStarted:
+      running_ = true;
+      if (late_) Recheck();
+      break;
     case Event::Kind::kStopped: running_ = false; break;
     case Event::Kind::kGone:
       if (node_->FindPeer(event.peer) != nullptr) Drop(event.peer, kTakenForLost.data() + event.reason);
@@ -200,11 +220,12 @@ void Process::OnMessage(const ConnectionPtr& connection, NodeId peer, Packet pac
   }
   if (!node_) return BeforeTheNode(packet.message);
   if (header.kind == Kind::kJoin) header.round = incarnations_[peer];
-  if (!experiment_.shaped || !IsData(header)) {
+  if (!experiment_.shaped || OutOfBand(header.kind, peer)) {
     Handle(peer, packet.message);
     return Follow();
   }
-  const Time at = world_.now() + static_cast<Time>(world_.random()() % (5 * kMillisecond));
+  const Time pause = static_cast<Time>(world_.random()() % (5 * kMillisecond));
+  const Time at = peering.held_until = std::max(peering.held_until, world_.now() + pause);
   node_->Hold(peer, packet.message, at);
   held_.emplace(std::pair{at, order_++}, Replay::Held{peer, at, std::move(packet.message)});
   Wait(at - world_.now(), &Process::ReleaseDue);
@@ -263,8 +284,9 @@ bool Process::TakeNext(NodeId peer, Peering& peering) {
     peering.drained = true;
     return false;
   }
+  world_.OnLeaving(id, own_incarnation_, *message);
   if (!peering.drained) counts_.most_queued = std::max(counts_.most_queued, ++peering.burst);
-  const bool shaped = experiment_.shaped && IsData(message->header);
+  const bool shaped = experiment_.shaped && !OutOfBand(message->header.kind, id.node);
   node_->Took(peer, Lane::kReliable, *message, shaped ? Fate::kUnderWay : Fate::kLinked);
   const bool numbered = IsNumbered(message->header);
   if (!shaped) {

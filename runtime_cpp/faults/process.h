@@ -54,6 +54,8 @@ class Surroundings {
   virtual void OnEnd(ProcessId process, const std::string& reason) = 0;
   // A law is broken.
   virtual void Fail(NodeId node, const std::string& what) = 0;
+  // A message has left a node's queue.
+  virtual void OnLeaving(ProcessId process, std::uint32_t incarnation, const Message& message) = 0;
   // A whole message has been handed to a node that took it.
   virtual void OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnation,
                            const Message& message) = 0;
@@ -112,6 +114,7 @@ class Process : public Replay::Handler {
     bool sending = false;          // a message is leaving
     bool acknowledges = false;     // soon
     std::deque<Message> under_way;  // in the emulated network
+    Time held_until = 0;            // when the last message from there arrives there
     std::size_t burst = 0;         // messages from the node's queue since the connection was made
     bool drained = false;          // the queue was empty since then
   };
@@ -129,6 +132,7 @@ class Process : public Replay::Handler {
   Verdict CountCaller(NodeId caller, Greeting& greeting);
   void Settle(const ConnectionPtr& connection, Greeting greeting);
   void Welcome(const ConnectionPtr& connection, NodeId caller, const Greeting& greeting);
+  void Contradicts(const ConnectionPtr& connection, End end);
   void Refuse(const ConnectionPtr& connection, const std::string& reason, bool final);
   void OnAnswer(const ConnectionPtr& connection, const Packet& packet);
   void OnRefused(NodeId peer, const Packet& packet);

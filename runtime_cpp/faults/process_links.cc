@@ -86,7 +86,7 @@ void Process::OnAnswer(const ConnectionPtr& connection, const Packet& packet) {
   switch (peering.link.Answered(packet.greeting)) {
     case LinkOutcome::kCarried: break;
     case LinkOutcome::kLate: return world_.network().Close(connection, kCaller);
-    default: return world_.Fail(id.node, "the answer to its call contradicts what it has received");
+    default: return Contradicts(connection, kCaller);
   }
   if (packet.greeting.incarnation != 0) own_incarnation_ = packet.greeting.incarnation;
   peering.pause = kFirstPause;
@@ -110,6 +110,7 @@ void Process::OnRefused(NodeId peer, const Packet& packet) {
 Process::Verdict Process::Judge(NodeId caller, Greeting& greeting) {
   if (!node_) return Verdict::kNotYet;
   if (node_->FindPeer(caller) == nullptr) return Verdict::kNobody;
+  if (late_ && !keeps_journal() && !node_->started()) return Verdict::kNotYet;
   if (!node_->config().scheduler && greeting.incarnation == 0) return CountCaller(caller, greeting);
   std::uint32_t& present = incarnations_[caller];
   if (greeting.incarnation > present) {
@@ -165,11 +166,21 @@ void Process::Welcome(const ConnectionPtr& connection, NodeId caller, const Gree
   switch (peering.link.Answer(greeting, answer)) {
     case LinkOutcome::kCarried: break;
     case LinkOutcome::kLate: return Refuse(connection, "it has called again since", false);
-    default: return world_.Fail(id.node, "a call contradicts what it has received");
+    default: return Contradicts(connection, kCalled);
   }
   Replace(peering, true);
   world_.network().Put(connection, kCalled, {.kind = Packet::Kind::kAnswer, .greeting = answer});
   Attach(caller, connection);
+}
+
+// The two ends do not agree on what was received. With `continue` one of them may not have heard yet that
+// the other is another process.
+void Process::Contradicts(const ConnectionPtr& connection, End end) {
+  const std::string reason = "messages that one of the two had received are missing";
+  if (experiment_.on_loss != OnLoss::kContinue) return world_.Fail(id.node, reason);
+  if (end == kCalled) return Refuse(connection, reason, true);
+  world_.network().Close(connection, end);
+  OnRefused(connection->ends[kCalled].node, {.text = reason, .final = true});
 }
 
 void Process::Refuse(const ConnectionPtr& connection, const std::string& reason, bool final) {

@@ -35,9 +35,7 @@ void Trainer::OnValue(Key key) {
   const History::Contribution which{process_.id.node, key, round};
   const Values held(value.begin(), value.end());
   const auto [known, fresh] = history_.values.emplace(which, held);
-  if (!fresh && experiment_.exact && known->second != held) {
-    world_.Fail(process_.id.node, "same weights: it is given others for a round than its predecessor");
-  }
+  if (!fresh && experiment_.exact && known->second != held) history_.ambiguous = true;
   const auto pushed = pushed_.find(key);
   if (pushed != pushed_.end()) {
     if (pushed->second != round) world_.Fail(process_.id.node, "is given a value of a round that it did not push");
@@ -80,9 +78,7 @@ void Trainer::Push(Key key) {
   const auto push = std::make_shared<const Values>(
       PushOf(experiment_, self, key, round, Values(value.begin(), value.end())));
   const auto [known, fresh] = history_.pushed.emplace(History::Contribution{self, key, round}, *push);
-  if (!fresh && *push != known->second) {
-    world_.Fail(self, "same weights: it computes others from a round than its predecessor");
-  }
+  if (!fresh && *push != known->second) history_.ambiguous = true;
   worker().Submit(key, {push->data(), push, 0, round == experiment_.rounds}, world_.now());
 }
 

@@ -9,7 +9,23 @@ namespace geomx::faults {
 namespace {
 
 constexpr std::uint64_t kMostActions = 3'000'000;
+constexpr Time kLater = 50 * kMillisecond;
+constexpr Time kFarewell = kSecond / 2;  // io/driver_links.cc
 constexpr Time kLauncher = 2 * kMillisecond;  // until a launcher says that a process has ended
+
+// The fully synchronous algorithm, which says what its rounds are.
+class Watched final : public PartyPolicy {
+ public:
+  using Told = std::function<void(const PartyRound&)>;
+  explicit Watched(Told told) : told_(std::move(told)) {}
+  Action Complete(const PartyRound& round, std::span<float>) override {
+    told_(round);
+    return Action::kEscalate;
+  }
+
+ private:
+  const Told told_;
+};
 
 }  // namespace
 
@@ -44,7 +60,10 @@ World::World(const Experiment& experiment, const std::vector<Fault>& faults, boo
     const auto at = static_cast<Time>(check::Between(random_, 0, kMillisecond));
     if (!absent(id)) agenda_.Add(at, [this, id] { Begin(id); });
   }
-  for (const Fault& fault : faults) agenda_.Add(fault.at, [this, fault] { Inflict(fault); });
+  for (const Fault& fault : faults) {
+    healed_ = std::max(healed_, fault.at + fault.lasts);
+    agenda_.Add(fault.at, [this, fault] { Inflict(fault); });
+  }
 }
 
 World::~World() = default;
@@ -64,6 +83,11 @@ NodeConfig World::Config(NodeId id) {
   config.failure_timeout = experiment_.suspect;
   config.redial = experiment_.redial;
   config.absent = experiment_.absent;
+  if (config.role == Role::kServer && !config.policy) {
+    config.policy = std::make_shared<Watched>([this, id](const PartyRound& round) {
+      members_[id].escalated[{round.shard.key, round.shard.index}].push_back(round.round);
+    });
+  }
   return config;
 }
 
@@ -93,6 +117,7 @@ void World::Begin(NodeId id) {
   const Role role = layout_.Config(id).role;
   const bool durable = experiment_.on_loss == OnLoss::kWait && role != Role::kWorker;
   member.paused_until = 0;
+  member.escalated.clear();
   member.process = std::make_unique<Process>(*this, experiment_, process, durable ? &member.journal : nullptr,
                                              outcome_.counts);
   if (role == Role::kWorker) {
@@ -111,7 +136,7 @@ void World::Kill(NodeId id, Time lasts, bool told, double written, const std::st
   network_->Forget(id, !told);
   member.trainer.reset();
   member.process.reset();
-  agenda_.Add(now() + lasts, [this, id] { Begin(id); });
+  if (experiment_.on_loss != OnLoss::kStop) agenda_.Add(now() + lasts, [this, id] { Begin(id); });
   if (!told || experiment_.on_loss == OnLoss::kWait) return;
   agenda_.Add(now() + kLauncher, [this, id, reason] {
     Member& scheduler = members_[kScheduler];
@@ -124,11 +149,24 @@ void World::Kill(NodeId id, Time lasts, bool told, double written, const std::st
 }
 
 void World::OnEnd(ProcessId process, const std::string& reason) {
-  const bool bearable = experiment_.on_loss == OnLoss::kContinue && !members_[kScheduler].process->stopped();
+  if (experiment_.on_loss == OnLoss::kStop && gone_) return Stop(process, reason);
+  const bool bearable = experiment_.on_loss == OnLoss::kContinue && process.node >= layout_.servers.front();
   if (!bearable) return Fail(process.node, "ends: " + reason);
   agenda_.Add(now(), [this, process, reason] {
     const Time pause = static_cast<Time>(check::Between(random_, 5 * kMillisecond, 200 * kMillisecond));
     if (Alive(process)) Kill(process.node, pause, true, 0, "ends: " + reason);
+  });
+}
+
+// With `stop` everybody ends, for the reason that the one is gone.
+void World::Stop(ProcessId process, const std::string& reason) {
+  const std::string name = check::Layout::Name(*gone_);
+  // Whom the scheduler could not tell any more names the scheduler.
+  const bool named = reason.starts_with(name + " is lost: ") ||
+                     (!members_[kScheduler].process && reason.starts_with("node0 is lost: "));
+  if (!named) return Fail(process.node, "does not name " + name + ": " + reason);
+  agenda_.Add(now() + kFarewell, [this, process, reason] {
+    if (Alive(process)) Kill(process.node, 0, true, 0, "ends: " + reason);
   });
 }
 
@@ -139,7 +177,8 @@ bool World::MayBeKilled(NodeId id) const {
   if (!member.process) return false;
   if (experiment_.on_loss == OnLoss::kWait) return id == kScheduler || member.journal.begun;
   const Member& scheduler = members_.at(kScheduler);
-  return scheduler.process && scheduler.process->runs();
+  if (!scheduler.process || !scheduler.process->runs()) return false;
+  return experiment_.on_loss == OnLoss::kContinue || member.process->runs();
 }
 
 void World::ForEnds(const Fault& fault, void (Network::*act)(NodeId, NodeId)) {
@@ -148,6 +187,14 @@ void World::ForEnds(const Fault& fault, void (Network::*act)(NodeId, NodeId)) {
 }
 
 void World::Inflict(const Fault& fault) {
+  // A member that is lost before the start ends the run, whatever `faults` says.
+  const Member& scheduler = members_.at(kScheduler);
+  const bool begun = scheduler.process && scheduler.process->node()->started();
+  if (experiment_.on_loss != OnLoss::kWait && !begun) {
+    agenda_.Add(now() + kLater, [this, fault] { Inflict(fault); });
+    return;
+  }
+  healed_ = std::max(healed_, now() + fault.lasts);
   Note(fault.node, ToString(fault));
   switch (fault.what) {
     case Fault::What::kReset: return ForEnds(fault, &Network::Reset);
@@ -160,8 +207,9 @@ void World::Inflict(const Fault& fault) {
       return;
     }
     case Fault::What::kKill:
-      if (MayBeKilled(fault.node)) Kill(fault.node, fault.lasts, fault.told, fault.written, "is killed");
-      return;
+      if (!MayBeKilled(fault.node)) return;
+      if (experiment_.on_loss == OnLoss::kStop) gone_ = fault.node;
+      return Kill(fault.node, fault.lasts, fault.told, fault.written, "is killed");
     case Fault::What::kJoin: return Begin(fault.node);
     case Fault::What::kLeave:
       if (members_[fault.node].trainer) members_[fault.node].trainer->LeaveSoon();
@@ -182,8 +230,28 @@ void World::Fail(NodeId node, const std::string& what) {
   outcome_.broken = "node" + std::to_string(node) + " " + what + when;
 }
 
+void World::OnLeaving(ProcessId process, std::uint32_t incarnation, const Message& message) {
+  const Header& header = message.header;
+  const bool server = process.node >= layout_.servers.front() && members_[process.node].trainer == nullptr;
+  if (experiment_.on_loss != OnLoss::kContinue || header.kind != Kind::kPush || !server) return;
+  const auto [known, fresh] = outcome_.history.rounds.try_emplace(
+      {process.node, incarnation, header.key, header.shard, header.round});
+  if (!fresh) return;  // another slice
+  auto& escalated = members_[process.node].escalated[{header.key, header.shard}];
+  if (escalated.empty()) return Fail(process.node, "sends a sum that its policy has not seen");
+  known->second = escalated.front();
+  escalated.pop_front();
+}
+
 void World::OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnation, const Message& message) {
   const Header& header = message.header;
+  if (note_ && header.kind != Kind::kHeartbeat) {
+    const auto number = [](const char* name, std::uint64_t value) { return name + std::to_string(value); };
+    Note(process.node, std::string("receives ") + KindName(header.kind) + number(" of node", from) +
+                           number(", key ", header.key) + number(", shard ", header.shard) +
+                           number(", round ", header.round) + number(", workers ", header.merge_count) +
+                           ((header.flags & kPlain) != 0 ? ", plain" : ""));
+  }
   if (header.kind != Kind::kPush || process.node >= layout_.servers.front()) return;
   outcome_.history.taken[{process.node, from, header.key, header.shard, header.round}] = incarnation;
 }
@@ -236,6 +304,10 @@ void World::Record(ProcessId process, const Event& event) {
 
 // Every member that takes part knows that the run has stopped.
 bool World::Over() const {
+  if (gone_) {
+    return std::none_of(members_.begin(), members_.end(),
+                        [](const auto& each) { return each.second.process && !each.second.process->stopped(); });
+  }
   const Member& scheduler = members_.at(kScheduler);
   if (!scheduler.process || !scheduler.process->stopped()) return false;
   const Node& node = scheduler.process->node()->node();
@@ -274,17 +346,18 @@ std::string World::Standstill() {
   return text;
 }
 
-Outcome World::Run(Time deadline) {
+Outcome World::Run(Time patience) {
   try {
     while (outcome_.broken.empty() && !Over()) {
       const bool moved = agenda_.Step();
-      if (!moved || now() > deadline || ++outcome_.actions > kMostActions) {
+      if (!moved || now() > healed_ + patience || ++outcome_.actions > kMostActions) {
         outcome_.broken = Standstill();
         break;
       }
     }
     outcome_.end = now();
-    if (outcome_.broken.empty()) ReadLast();
+    if (outcome_.broken.empty() && !gone_) ReadLast();
+    outcome_.stopped = gone_.has_value();
   } catch (const std::exception& error) {
     outcome_.broken = std::string("an exception: ") + error.what();
   }
@@ -296,12 +369,12 @@ Outcome Try(const Experiment& experiment, const std::vector<Fault>& faults, bool
   Outcome undisturbed = World(experiment, {}, note && faults.empty()).Run(60 * kSecond);
   if (undisturbed.broken.empty()) undisturbed.broken = Judge(experiment, undisturbed.history, nullptr);
   if (!undisturbed.broken.empty() || faults.empty()) return undisturbed;
-  Time healed = 0;
-  for (const Fault& fault : faults) healed = std::max(healed, fault.at + fault.lasts);
   // Whatever waits goes on within two seconds of the last repair, and what was begun anew is done again.
   const Time patience = 4 * kSecond + 4 * experiment.suspect + 2 * experiment.redial;
-  Outcome outcome = World(experiment, faults, note).Run(healed + 2 * undisturbed.end + patience);
-  if (outcome.broken.empty()) outcome.broken = Judge(experiment, outcome.history, &undisturbed.history);
+  Outcome outcome = World(experiment, faults, note).Run(2 * undisturbed.end + patience);
+  if (outcome.broken.empty() && !outcome.stopped) {
+    outcome.broken = Judge(experiment, outcome.history, &undisturbed.history);
+  }
   return outcome;
 }
 

@@ -2,8 +2,10 @@
 // launchers do, and the faults.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +47,7 @@ class Trainer {
 struct Outcome {
   std::string broken;  // the law, and where; empty: none
   Time end = 0;
+  bool stopped = false;  // by a loss, as OnLoss::kStop says
   History history;
   Counts counts;
   std::uint64_t actions = 0, resets = 0, kills = 0, suspicions = 0;
@@ -56,8 +59,8 @@ class World final : public Surroundings {
   World(const Experiment& experiment, const std::vector<Fault>& faults, bool note);
   ~World();
 
-  // Runs until all is over, a law is broken, or `deadline`.
-  Outcome Run(Time deadline);
+  // Runs until all is over, a law is broken, or `patience` has passed since the last repair.
+  Outcome Run(Time patience);
 
   // ---- Surroundings ----
   Time now() const override { return agenda_.now(); }
@@ -68,6 +71,7 @@ class World final : public Surroundings {
   void OnEvent(ProcessId process, const Event& event) override;
   void OnEnd(ProcessId process, const std::string& reason) override;
   void Fail(NodeId node, const std::string& what) override;
+  void OnLeaving(ProcessId process, std::uint32_t incarnation, const Message& message) override;
   void OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnation, const Message& message) override;
 
  private:
@@ -77,8 +81,11 @@ class World final : public Surroundings {
     Journal journal;
     std::uint32_t life = 0;
     Time paused_until = 0;
+    // Of a server: its party's rounds that it has escalated, and whose sums have not left.
+    std::map<std::pair<Key, std::uint32_t>, std::deque<Round>> escalated;
   };
 
+  void Stop(ProcessId process, const std::string& reason);
   bool Alive(ProcessId process) const;
   void Run(ProcessId process, const std::function<void()>& action);
   void Begin(NodeId id);
@@ -100,6 +107,8 @@ class World final : public Surroundings {
   Agenda agenda_;
   std::unique_ptr<Network> network_;
   std::map<NodeId, Member> members_;
+  Time healed_ = 0;  // when the last fault is over
+  std::optional<NodeId> gone_;  // with OnLoss::kStop: the one that was killed
   Outcome outcome_;
 };
 
