@@ -192,15 +192,6 @@ void Driver::CheckReady() {
   node_->Ready(Now());
 }
 
-std::vector<std::string> Driver::Missing() const {
-  std::vector<std::string> missing;
-  if (!node_) return missing;
-  for (const Peer& peer : node_->config().peers) {
-    if (IsMissing(peer.id)) missing.push_back(peer.name);
-  }
-  return missing;
-}
-
 // ---- the node --------------------------------------------------------------------------------
 
 void Driver::Handle(NodeId from, const Message& message) {

@@ -82,6 +82,15 @@ bool Driver::IsMissing(NodeId peer) const {
   return !sessions_.Knows(peer) && std::find(absent.begin(), absent.end(), peer) == absent.end();
 }
 
+std::vector<std::string> Driver::Missing() const {
+  std::vector<std::string> missing;
+  if (!node_) return missing;
+  for (const Peer& peer : node_->config().peers) {
+    if (IsMissing(peer.id)) missing.push_back(peer.name);
+  }
+  return missing;
+}
+
 // A worker's process always begins anew. Servers do, too, where nothing continues them.
 bool Driver::RemembersNothing(NodeId peer) const {
   (void)peer;
