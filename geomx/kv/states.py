@@ -22,21 +22,26 @@ from geomx.live.member import FOREVER_S, Member, naming_the_lost
 from geomx.plugin.parts import optimizer_text
 
 
-def fetched(member: Member, entries: Iterable[Entry]) -> bytes:
+def fetched(member: Member, entries: Iterable[Entry], master: bool) -> bytes:
     """Fetch the state of all optimizers, which have applied every push that was answered.
 
     Args:
         member: A worker whose pushes have been answered.
         entries: All keys.
+        master: Whether this is the master worker: servers answer no other.
 
     Returns:
         The content of a file.
 
     Raises:
-        GeomxError: No server keeps a state: there are no keys, or parties keep the weights.
+        GeomxError: This is not the master worker, there are no keys, or parties keep the weights.
         NodeLost: A node of the job died.
     """
     _check(member)
+    if not master:
+        raise GeomxError(
+            "optimizer states are saved by the master worker: call it where is_master_worker holds"
+        )
     missing = {(entry.key, shard) for entry in entries for shard in range(len(entry.shards))}
     if not missing:
         raise GeomxError("there are no optimizer states to save: no key was initialised")

@@ -206,11 +206,13 @@ class KVStore(mx.kvstore.KVStore):
             dump_optimizer: Ignored: the file has no code, so the script sets the optimizer.
 
         Raises:
-            GeomxError: There are no keys, or the parties keep the weights.
+            GeomxError: This is not the master worker, there are no keys, or the parties keep the
+                weights.
             NodeLost: A node of the job died.
         """
         self._settle()
-        Path(fname).write_bytes(states.fetched(self._store.member, self._entries()))
+        master = self._store.is_master_worker
+        Path(fname).write_bytes(states.fetched(self._store.member, self._entries(), master))
 
     @store_call
     def load_optimizer_states(self, fname: str) -> None:

@@ -74,7 +74,8 @@ bool Node::Expected(NodeId from, const Header& header) const {
     case Kind::kPullRequest: return peers.IsChild(from);
     case Kind::kInit: return IsMaster(from);
     case Kind::kCommand:
-      return IsMaster(from) || (state_.config.rounds.update_at_party && peers.IsParent(from));
+      return IsMaster(from) ||
+             ((state_.config.rounds.update_at_party || role_->AsksStates()) && peers.IsParent(from));
     case Kind::kRoster:
     case Kind::kStart:
     case Kind::kStop:

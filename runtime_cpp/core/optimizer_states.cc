@@ -56,13 +56,25 @@ void ServerRole::SendState(NodeId child, NodeId worker, std::pair<Key, std::uint
   if (!Defer(shard, send)) send(0);
 }
 
-void ServerRole::PassState(const Message& message) {
+std::string ServerRole::Wrong(const std::string& text) {
+  if (!IsAboutStates(text)) return Impossible(text);
+  asks_states_ = asks_states_ || VerbOf(text) == kAskVerb;
+  return CheckStates(text);
+}
+
+bool ServerRole::PassState(NodeId parent, const std::string& text, const Message& message) {
+  if (VerbOf(text) != kStateVerb) {
+    if (node_.config().rounds.update_at_party) return false;
+    node_.Fail(parent, "an instruction from above");
+    return true;
+  }
   const NodeId worker = message.header.key;
-  if (!node_.IsChild(worker)) return;
+  if (!node_.IsChild(worker)) return true;
   Message state = ControlMessage(Kind::kCommand, {});
   state.header.payload_bytes = message.header.payload_bytes;
   state.payload = message.payload;
   node_.Send(worker, std::move(state));
+  return true;
 }
 
 // Parts of one shard arrive in order.

@@ -19,7 +19,7 @@
 
 namespace geomx {
 
-inline constexpr std::size_t kLongestPart = 32u << 20;  // bytes; a message holds twice as many
+inline constexpr std::size_t kLongestPart = 1u << 19;  // bytes; an instruction holds twice as many
 
 inline constexpr char kAskVerb[] = "states", kStateVerb[] = "state", kLoadVerb[] = "load";
 

@@ -43,6 +43,8 @@ class RoleLogic {
   virtual void OnLate(NodeId peer, const Message& message, Time now) {
     (void)peer, (void)message, (void)now;
   }
+  // Returns true if instructions about optimizers' states may come from above: they were asked for.
+  virtual bool AsksStates() const { return false; }
   virtual void Describe(Digest& digest) const = 0;  // see Node::Describe
   virtual void OnTimeout(Time now) { (void)now; }
   virtual Time NextTimeout() const { return kNever; }

@@ -134,9 +134,9 @@ class Server final : public ServerRole {
     if (!text) return;
     const auto& parents = node_.config().parents;
     if (std::find(parents.begin(), parents.end(), peer) != parents.end()) {
-      return VerbOf(*text) == kStateVerb ? PassState(message) : Obey(peer, *text);
+      return PassState(peer, *text, message) ? void() : Obey(peer, *text);
     }
-    if (std::string wrong = IsAboutStates(*text) ? CheckStates(*text) : Impossible(*text); !wrong.empty()) {
+    if (std::string wrong = Wrong(*text); !wrong.empty()) {
       return node_.Fail(peer, "an instruction that no server can carry out: " + wrong);
     }
     for (const NodeId parent : parents) {

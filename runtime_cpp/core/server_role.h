@@ -67,8 +67,13 @@ class ServerRole : public RoleLogic {
   // Sends the optimizer's state to a worker, or continues from it: see core/optimizer_states.h.
   void SendState(NodeId child, NodeId worker, std::pair<Key, std::uint32_t> id, SummedShard& shard);
   void LoadState(const OptimizerPart& part, const std::optional<OptimizerSpec>& spec, SummedShard& shard);
-  // Passes a state on to the worker that has asked for it.
-  void PassState(const Message& message);
+  bool AsksStates() const override { return asks_states_; }
+  // Why no server can carry out a worker's instruction; empty if one can. Expects states from above if
+  // it asks for them.
+  std::string Wrong(const std::string& text);
+  // Passes a state from above on to the worker that has asked for it. Returns false for an
+  // instruction that this node is to obey.
+  bool PassState(NodeId parent, const std::string& text, const Message& message);
   // Drops the state of the previous optimizer.
   static void ForgetOptimizer(SummedShard& shard) {
     if (!Defer(shard, [&shard](Time) { shard.weights.ForgetOptimizer(); })) {
@@ -169,6 +174,8 @@ class ServerRole : public RoleLogic {
   static void RunDeferred(SummedShard& shard, Time now);
   void Send(const Header& header, const std::shared_ptr<const Buffer>& value,
             std::span<const NodeId> targets, Time now);
+
+  bool asks_states_ = false;  // a worker has asked for states, which come from above
 
   std::map<std::pair<Key, std::uint32_t>, std::string> loading_;  // parts of states that have arrived
   std::set<NodeId> left_;

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/optimizer_states.h"
 #include "kernels/sums.h"
 
 namespace geomx {
@@ -141,6 +142,7 @@ void Worker::Barrier(Time now) {
 
 void Worker::Command(const std::string& text, Time now, bool unless_given) {
   (void)now;
+  asks_states_ = asks_states_ || text == kAskVerb;
   node_.Send(node_.config().parents.front(),
              ControlMessage(Kind::kCommand, {text}, unless_given ? kUnlessGiven : 0));
 }

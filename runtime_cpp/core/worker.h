@@ -95,6 +95,7 @@ class Worker final : public RoleLogic {
   void OnControl(NodeId peer, const Message& message, Time now) override;
   std::string Objection(NodeId from, const Header& header) const override;
   bool Unanswered() const override;
+  bool AsksStates() const override { return asks_states_; }
   void ListWaits(Waits& waits) const override;
   void Describe(Digest& digest) const override;
 
@@ -140,6 +141,7 @@ class Worker final : public RoleLogic {
 
   FlatMap<Key, Tensor, KeyHash> tensors_;
   Round barriers_ = 0, released_ = 0;
+  bool asks_states_ = false;  // optimizers' states were asked for
   std::size_t unanswered_ = 0;  // tensors with pushes whose value has not arrived
 };
 

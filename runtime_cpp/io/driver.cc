@@ -271,12 +271,10 @@ void Driver::Act(Event& event, Time now) {
     case Event::Kind::kBarrier: status_.SetReleased(event.round); return;
     case Event::Kind::kState:
       if (status_.AddState(std::move(event.text))) return;
-      return sessions_.CloseLink(sessions_.LinkOf(event.peer),
-                                 std::string(kBrokeProtocol) + "sends states that nobody asked for");
+      return Break(event.peer, "sends states that nobody asked for");
     case Event::Kind::kReply:
       if (status_.AddReply(event.key, std::move(event.values))) return;
-      return sessions_.CloseLink(sessions_.LinkOf(event.peer),
-                                 std::string(kBrokeProtocol) + "sends replies that nobody waits for");
+      return Break(event.peer, "sends replies that nobody waits for");
     case Event::Kind::kStopped:
       WatchLinks(false);
       status_.SetStopped();
@@ -293,9 +291,7 @@ void Driver::Act(Event& event, Time now) {
       FailCallbacks();
       return;
     case Event::Kind::kPeerError:
-      if (PeerLink& link = sessions_.LinkOf(event.peer); !link.closed) {
-        sessions_.CloseLink(link, std::string(kBrokeProtocol) + event.reason);
-      }
+      if (!sessions_.LinkOf(event.peer).closed) Break(event.peer, event.reason);
       return;
     case Event::Kind::kNonFinite: {
       const bool refuse = node_->config().non_finite == NonFinite::kRefuse;

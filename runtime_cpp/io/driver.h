@@ -148,6 +148,10 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void WatchDevice(const DeviceWork::Ends& ends, Key key, Round round,
                    const std::function<void()>& after);
   void DrainEvents();
+  // Ends the link with a peer that broke the protocol.
+  void Break(NodeId peer, const std::string& how) {
+    sessions_.CloseLink(sessions_.LinkOf(peer), std::string(kBrokeProtocol) + how);
+  }
   void Act(Event& event, Time now);
   void ActOnMember(Event& event, Time now);
   void Without(const Event& event);
