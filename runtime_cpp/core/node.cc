@@ -160,9 +160,11 @@ void Node::Change(const MemberChange& change, Time now) {
   if (const Peer* peer = FindPeer(who)) {
     flows_.Forget(who);
     if (change.back) flows_.Renew(who);
+    // A node that has just started takes all members for present: of one that is back it hears no loss.
+    const bool news = IsAway(who) == change.back;
     SetAway(who, !change.back);
     membership_.HandleChange(who, change.back, now);
-    if (peer->role == Role::kWorker) coordinators_.HandleMember(who, change.back, now);
+    if (peer->role == Role::kWorker && news) coordinators_.HandleMember(who, change.back, now);
   }
   Emit({.kind = change.back ? Event::Kind::kBack : Event::Kind::kGone,
         .peer = who,
