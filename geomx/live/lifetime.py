@@ -2,7 +2,7 @@
 
 The setting survives `exec`, so ``python -m geomx.live.lifetime PID COMMAND...`` ties any command to
 the process PID, even if that is killed and cannot clean up. Descendants of a `Tied` process are
-found by a mark in their environment, whatever their session and parent; torchrun's workers, for
+found by a mark in their environment, even in another session; torchrun's workers, for
 example, lead their own sessions.
 """
 

@@ -1,8 +1,8 @@
-"""A run all of whose processes were killed, and that is continued: what its processes must know.
+"""What the processes of a resumed run must know, after all processes of the run were killed.
 
-The launcher writes it beside the journals before it starts them. Their clock goes on where it was
-when the run was killed, whatever this machine's is by now; and where another program has taken a
-port, its node has another.
+The launcher writes it to a file beside the journals before it starts the processes. Their clock
+continues from its value when the run was killed, independently of this machine's clock. A node
+whose port is used by another program gets a new port.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ TEST(EsyncDoesNotWaitForAMemberThatIsBackUntilItReports) {
   CHECK((Report(*server, 1, 1, 1.0, 2.1, 2) == Steps{{1, 1}}));  // alone
   CHECK(server->OnMember(2, true, At(2.5)).empty());
   CHECK((Report(*server, 1, 1, 1.0, 3.1, 3) == Steps{{1, 1}}));  // the open round
-  // The next plan waits for both, whoever is first.
+  // The next plan waits for both reports, in either order.
   CHECK(Report(*server, 2, 1, 1.0, 4.0, 4).empty());
   CHECK_EQ(Report(*server, 1, 1, 1.0, 4.1, 4).size(), 2u);
   CHECK(Report(*server, 1, 1, 1.0, 5.1, 5).empty());

@@ -12,7 +12,7 @@
 // A member takes part in at most one transfer of an item, and in at most `in_flight` transfers per
 // direction in total, so that no node's link becomes a bottleneck. Values that the fewest members have
 // are sent first, then those of highest priority; each sender's link then carries each value about
-// once, whatever the number of values.
+// once, for any number of values.
 //
 // A sample of a pair's throughput is the bytes of a transfer divided by the time from the order to the
 // receiver's report, on this node's clock. It is valid for `expiry_rounds` rounds. The fastest pair with

@@ -4,7 +4,7 @@
 // training script declares them, a shard is settled by its initial value, which comes through
 // the master's side, or from the global server; nothing can be pushed before. Requests may come
 // earlier: they are noted as claims, take little memory, and are judged when the shard is settled.
-// So a member with a wrong shape is the one that is refused, whoever came first.
+// Thus the member with the wrong shape is refused, even if its message was the first.
 //
 // Memory is bounded by the shards of the experiment: a child may have `kMostClaims` unsettled claims
 // for each of its workers, and ask as often as there are shards.

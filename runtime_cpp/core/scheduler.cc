@@ -53,8 +53,9 @@ class Scheduler final : public RoleLogic {
     }
   }
 
-  // `peer` has lost another member. Only a parent is believed at once, and whoever says that a member
-  // has left which has; all else is about a connection: either end may be at fault.
+  // `peer` reports the loss of another member. The report is accepted at once from that member's parent,
+  // and from any node if the member has left. Otherwise it concerns a connection, and either end may be
+  // at fault.
   void Reported(NodeId peer, const Message& message, Time now) {
     std::vector<std::byte> scratch;
     const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);

@@ -1,4 +1,4 @@
-// Who is connected with whom in the tree of a run, as the scheduler knows it.
+// The connections between the nodes of a run, which form a tree, as the scheduler knows them.
 #pragma once
 
 #include <algorithm>

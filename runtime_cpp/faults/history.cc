@@ -9,7 +9,7 @@
 namespace geomx::faults {
 namespace {
 
-// splitmix64: a number per (seed, worker, key, round, element), whatever the order of the questions.
+// splitmix64: a number for (seed, worker, key, round, element), independent of the order of the calls.
 std::uint64_t Mix(std::uint64_t value) {
   value += 0x9e3779b97f4a7c15u;
   value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
