@@ -6,29 +6,13 @@
 #include <sstream>
 
 #include "core/event.h"
+#include "core/out_of_band.h"
 #include "core/worker.h"
 
 namespace geomx::faults {
 namespace {
 
 constexpr Time kAcknowledgeAfter = 20 * kMillisecond;
-
-// Membership messages are not part of an emulated network (io/send_path.cc).
-bool OutOfBand(Kind kind, NodeId from) {
-  switch (kind) {
-    case Kind::kMembers: return from == kScheduler;
-    case Kind::kHello:
-    case Kind::kJoin:
-    case Kind::kRoster:
-    case Kind::kReady:
-    case Kind::kStart:
-    case Kind::kHeartbeat:
-    case Kind::kBye:
-    case Kind::kStop:
-    case Kind::kDead: return true;
-    default: return false;
-  }
-}
 
 }  // namespace
 
@@ -220,7 +204,7 @@ void Process::OnMessage(const ConnectionPtr& connection, NodeId peer, Packet pac
   }
   if (!node_) return BeforeTheNode(packet.message);
   if (header.kind == Kind::kJoin) header.round = incarnations_[peer];
-  if (!experiment_.shaped || OutOfBand(header.kind, peer)) {
+  if (!experiment_.shaped || IsOutOfBand(header.kind, peer == kScheduler)) {
     Handle(peer, packet.message);
     return Follow();
   }
@@ -286,7 +270,7 @@ bool Process::TakeNext(NodeId peer, Peering& peering) {
   }
   world_.OnLeaving(id, own_incarnation_, *message);
   if (!peering.drained) counts_.most_queued = std::max(counts_.most_queued, ++peering.burst);
-  const bool shaped = experiment_.shaped && !OutOfBand(message->header.kind, id.node);
+  const bool shaped = experiment_.shaped && !IsOutOfBand(message->header.kind, id.node == kScheduler);
   node_->Took(peer, Lane::kReliable, *message, shaped ? Fate::kUnderWay : Fate::kLinked);
   const bool numbered = IsNumbered(message->header);
   if (!shaped) {

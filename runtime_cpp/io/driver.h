@@ -223,6 +223,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void PumpPeer(NodeId peer, Time now);
   void PumpDatagrams(Session& session, Time now);
   void AdvanceShaper(Time now);
+  bool BypassesModel(const Message& message) const;  // of the network; see core/out_of_band.h
   std::optional<Message> NextShaped(NodeId peer, Lane lane);
   std::optional<Message> NextUnshaped(NodeId peer);
   void Leave(Shaper::Sent sent);

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/out_of_band.h"
 #include "io/driver.h"
 
 namespace geomx::io {
@@ -14,25 +15,11 @@ constexpr std::size_t kChosenAhead = 16 * 1024;       // messages are chosen whi
 constexpr std::size_t kFlushBudget = 1024 * 1024;     // then other connections get their turn
 constexpr std::size_t kMaxPending = 4 * 1024 * 1024;  // bytes that left the model, but are not in the socket
 
-// Membership messages are not part of the emulation: they leave and arrive at once. A local server's
-// number of workers is: it must not overtake the contributions that were made with another number.
-bool OutOfBand(Kind kind, Role sender) {
-  switch (kind) {
-    case Kind::kMembers: return sender == Role::kScheduler;
-    case Kind::kHello:
-    case Kind::kJoin:
-    case Kind::kRoster:
-    case Kind::kReady:
-    case Kind::kStart:
-    case Kind::kHeartbeat:
-    case Kind::kBye:
-    case Kind::kStop:
-    case Kind::kDead: return true;
-    default: return false;
-  }
-}
-
 }  // namespace
+
+bool Driver::BypassesModel(const Message& message) const {
+  return IsOutOfBand(message.header.kind, node_->config().role == Role::kScheduler);
+}
 
 void Driver::Pump() {
   for (auto each = pacing_.begin(); each != pacing_.end();) {
@@ -99,7 +86,7 @@ std::optional<Message> Driver::NextShaped(NodeId peer, Lane lane) {
   while (session != nullptr && session->link->frames.pending_bytes() <= kMaxPending) {
     auto message = node_->PollTransmit(peer, lane);
     if (!message) break;
-    const bool at_once = OutOfBand(message->header.kind, node_->config().role);
+    const bool at_once = BypassesModel(*message);
     const bool dropped = closing_ && !at_once;
     node_->Took(peer, lane, *message,
                 dropped ? Fate::kDropped : at_once ? Fate::kLinked : Fate::kUnderWay);
@@ -136,7 +123,7 @@ void Driver::Leave(Shaper::Sent sent) {
 std::optional<Message> Driver::NextUnshaped(NodeId peer) {
   if (!node_ || (shaper_ && shaper_->Shapes(peer, Lane::kReliable))) return std::nullopt;
   while (auto message = node_->PollTransmit(peer, Lane::kReliable)) {
-    const bool dropped = closing_ && !OutOfBand(message->header.kind, node_->config().role);
+    const bool dropped = closing_ && !BypassesModel(*message);
     node_->Took(peer, Lane::kReliable, *message, dropped ? Fate::kDropped : Fate::kLinked);
     if (dropped) continue;
     Count(peer, *message);
@@ -155,7 +142,7 @@ void Driver::Flush(Session& session) {
     const Time now = Now();
     outlet.counts.busy += now - std::max(started, outlet.busy_until);
     outlet.busy_until = now;
-    if (!OutOfBand(message.header.kind, node_->config().role)) TraceSend(message, session.peer, started, now);
+    if (!BypassesModel(message)) TraceSend(message, session.peer, started, now);
   };
   std::size_t written = 0;
   while (written < kFlushBudget) {

@@ -19,6 +19,7 @@
 #include "core/state.h"
 #include "core/worker.h"
 #include "io/journal_file.h"
+#include "tests/ignored_replay.h"
 
 namespace {
 
@@ -73,18 +74,6 @@ void ReadFile(std::vector<std::byte> file, bool repaired) {
   close(memory);
 }
 
-struct Ignored final : Replay::Handler {
-  void OnTaken(NodeId, const Message&) override {}
-  void OnLinked(NodeId, Message) override {}
-  void OnArrived(NodeId) override {}
-  void OnReceived(NodeId, std::uint32_t) override {}
-  void OnRenewed(NodeId, std::uint32_t, bool) override {}
-  void OnLinkMade(NodeId) override {}
-  void OnLinkDown(NodeId, const std::string&) override {}
-  void OnReady() override {}
-  void OnEvent(Event, Time) override {}
-};
-
 // A worker with its local server and its scheduler.
 NodeConfig Config() {
   NodeConfig config;
@@ -103,7 +92,7 @@ NodeConfig Config() {
 void ReadRecords(Bytes bytes) {
   Node node(Config());
   node.AssumeStarted();
-  Ignored ignored;
+  check::IgnoredReplay ignored;
   Replay replay(node, ignored);
   try {
     while (bytes.size() > 2) {

@@ -1,5 +1,6 @@
 // Nodes that resume from their journals (core/recorded_node.h, core/replay.h).
 #include "core/replay.h"
+#include "tests/ignored_replay.h"
 
 #include "tests/random_pairs.h"
 #include "tests/training.h"
@@ -59,17 +60,7 @@ TEST(KilledNodesWithOverlaysResumeFromTheirJournals) {
 
 TEST(TruncatedRecordsAreRefused) {
   Cluster cluster(1, Plan{});
-  struct Ignored final : Replay::Handler {
-    void OnTaken(NodeId, const Message&) override {}
-    void OnLinked(NodeId, Message) override {}
-    void OnArrived(NodeId) override {}
-    void OnReceived(NodeId, std::uint32_t) override {}
-    void OnRenewed(NodeId, std::uint32_t, bool) override {}
-    void OnLinkMade(NodeId) override {}
-    void OnLinkDown(NodeId, const std::string&) override {}
-    void OnReady() override {}
-    void OnEvent(Event, Time) override {}
-  } ignored;
+  check::IgnoredReplay ignored;
   check::Random random(1);
   const auto refused = [&](std::vector<std::byte> body) {
     Node node(cluster.node(cluster.globals.front()).config());
