@@ -25,6 +25,7 @@ from geomx.errors import ConfigError
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.live.journal import durable, stem
 from geomx.live.member import Member
+from geomx.live.resume import opened
 from geomx.live.resumption import Resumption
 from geomx.live.step_notes import StepNotes
 from geomx.results.results import Results
@@ -216,7 +217,7 @@ def test_a_run_goes_on_elsewhere_and_on_other_ports(tmp_path: Path, seed: int) -
     begin(tmp_path / "before", draw.randint(1, 30), draw.uniform(0, 0.05))
     folder = tmp_path / "moved"
     shutil.move(tmp_path / "before", folder)
-    journal = _core.Journal(str(durable(folder, "hub/global_server0")))
+    journal = opened(durable(folder, "hub/global_server0"))
     port = journal.port
     del journal
     with socket.socket() as taken:

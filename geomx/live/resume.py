@@ -96,7 +96,7 @@ class _Journals:
                     "a device or runs a script, which are not recorded"
                 )
             try:
-                journal = _opened(path)
+                journal = opened(path)
                 if _plain(journal.experiment) != text:
                     self._refuse(f"holds journals of two experiments: {path.name} is of another")
                 self.addresses |= journal.roster
@@ -134,7 +134,7 @@ class _Journals:
         raise ConfigError(KEY, self._given, why) from cause
 
 
-def _opened(path: Path) -> _core.Journal:
+def opened(path: Path) -> _core.Journal:
     """Open a journal; a process that was just killed may have it open for another moment."""
     deadline_s = time.monotonic() + CLOSING_S
     while True:
