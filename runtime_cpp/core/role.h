@@ -1,5 +1,5 @@
 // The part of a node that its role decides: worker (worker.cc), local server (server.cc), global
-// server (global_server.cc) and scheduler (scheduler.cc).
+// server (global_server.cc, own_rounds.cc) and scheduler (scheduler.cc).
 //
 // A role handles complete values and control messages; slices, heartbeats and coordinators are the
 // node's own. All calls come from the driver's thread.
