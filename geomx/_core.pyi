@@ -790,6 +790,10 @@ class Journal:
         """Whether it contains a node to resume."""
 
     @property
+    def cut(self) -> bool:
+        """Whether it begins with a snapshot of its node."""
+
+    @property
     def experiment(self) -> str:
         """The experiment's text from the scheduler."""
 
@@ -800,6 +804,11 @@ class Journal:
     @property
     def port(self) -> int:
         """The port of the node."""
+
+    def keep(self, log_mb: float, synced: bool) -> None:
+        """
+        Set the megabytes by which the file may grow before a snapshot replaces it, and whether records are forced to the disk.
+        """
 
     def last_s(self) -> float:
         """

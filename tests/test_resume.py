@@ -30,7 +30,7 @@ from geomx.live.resumption import Resumption
 from geomx.live.step_notes import StepNotes
 from geomx.results.results import Results
 from geomx.training.passes import Backward, Forward
-from tests.test_restarts import DURABLE, NETWORK, check_equal, process, run
+from tests.test_restarts import CUT, DURABLE, NETWORK, check_equal, process, run
 
 # ---- one worker ----
 
@@ -193,7 +193,10 @@ def check_like(calm: Results, live: Results) -> None:
     assert "aborted" not in live.summary
 
 
-WORDS = (["+accel=[p3,bisparse]"], ["+sync=hfa", "workload.optimizer=adam"])
+WORDS = (
+    ["+accel=[p3,bisparse]", "faults.log_sync=true"],
+    ["+sync=hfa", "workload.optimizer=adam", CUT],
+)
 
 
 @pytest.mark.slow

@@ -39,6 +39,7 @@ from geomx.live.relay import Patience, Relay
 from geomx.live.restarts import Joins, Restarts
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
+from geomx.results.files import replacing, sync_folder
 
 SPEAK_TIMEOUT_S = 60.0
 """How long the scheduler may take to say where it listens."""
@@ -106,11 +107,15 @@ class Job:
             NodeLost: The scheduler did not come up.
         """
         (self.directory / "nodes").mkdir(parents=True, exist_ok=True)
-        self._experiment.write_text(self.spec.to_json(), encoding="utf-8")
+        with replacing(self._experiment, synced=self.spec.faults.log_sync) as file:
+            file.write(self.spec.to_json())
         if self._resumption is None:
             shutil.rmtree(self.directory / "durable", ignore_errors=True)  # of an earlier run
         if self.spec.faults.durable != "none":
             (self.directory / "durable").mkdir(exist_ok=True)
+        if self.spec.faults.log_sync:
+            for folder in (self.directory, self.directory.parent):
+                sync_folder(folder)
         self._place.__enter__()
         try:
             if self._resumption is None:

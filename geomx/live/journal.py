@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from geomx.results.files import naming
+from geomx.results.files import naming, sync_folder
 
 Span = tuple[str, str, float, float, dict[str, int]]
 """(name, category, start in seconds since the start of the run, duration in seconds, arguments)"""
@@ -62,6 +62,14 @@ class Notes:
         self._file = self._path.open("a" if resumed else "w", encoding="utf-8", buffering=1)
         self._lock = threading.Lock()
         self._ended = False
+        self._synced = False
+
+    def sync(self) -> None:
+        """From now on, every line survives a failure of the machine (faults.log_sync)."""
+        with naming(self._path):
+            os.fsync(self._file.fileno())
+            sync_folder(self._path.parent)
+        self._synced = True
 
     def started(self, monotonic_s: float) -> None:
         """Note the start of the run, by the clock of the run."""
@@ -127,6 +135,8 @@ class Notes:
     def _write(self, note: Note) -> None:
         with naming(self._path):
             self._file.write(json.dumps(note) + "\n")
+            if self._synced:
+                os.fsync(self._file.fileno())
 
 
 class Reader:

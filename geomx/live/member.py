@@ -268,6 +268,8 @@ class Member:
             else None
         )
         try:
+            if self.journal is not None:
+                self.journal.keep(spec.faults.log_mb, spec.faults.log_sync)
             self.loop.run(config, self._roster, shape, spec.tcp.congestion, self.journal)
         except RuntimeError as error:
             if self.journal is None:

@@ -122,6 +122,8 @@ class Node:
                 insecure,
             )
         member.on_kill = self._notes.killed
+        if member.spec.faults.log_sync:
+            self._notes.sync()
         if member.node.role == "worker":
             self._work(member, journal)
             return

@@ -58,10 +58,12 @@ class StepNotes:
     Args:
         loop: Its loop, which runs.
         journal: The path of its journal; None: nothing is noted.
+        synced: Whether models that are kept survive a failure of the machine (faults.log_sync).
     """
 
-    def __init__(self, loop: _core.Loop, journal: Path | None) -> None:
+    def __init__(self, loop: _core.Loop, journal: Path | None, synced: bool = False) -> None:
         self._loop = loop
+        self._synced = synced
         self._journal = journal
         self._steps: list[tuple[float, list[float]]] = []  # since the latest note
         self._round = -1  # of the latest note
@@ -94,7 +96,7 @@ class StepNotes:
         """Keep a model that is to be evaluated, for another process."""
         if self._journal is not None:
             arrays: dict[str, NDArray[Any]] = {str(key): value for key, value in enumerate(values)}
-            write_arrays(self._file(step), {**arrays, _END: np.array(end_s)})
+            write_arrays(self._file(step), {**arrays, _END: np.array(end_s)}, self._synced)
 
     # ---- reading ----
 

@@ -200,7 +200,8 @@ class LiveWorker:
             member.loop.declare(key, tensor.elements, shards[key], f"key {tensor.name!r}")
             self._exchange.declare(key, tensor.shape)
         journal = member.journal
-        self._progress = StepNotes(member.loop, None if journal is None else Path(journal.path))
+        path = None if journal is None else Path(journal.path)
+        self._progress = StepNotes(member.loop, path, member.spec.faults.log_sync)
         past = self._progress.past()
         return self._initialise() if past is None else self._resume(past)
 

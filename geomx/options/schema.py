@@ -65,9 +65,16 @@ class FaultOptions:
     # Upper bound on the seconds between two attempts to reconnect; the first ones are sooner.
     redial_s: Annotated[float, Interval(ge=0.02, le=60)] = 1.0
     # log: nodes log what they receive in the folder durable/ of the run, and are restarted from
-    # these logs when they are killed; other nodes wait meanwhile, as with wait. The logs grow with
-    # all received data. Workers that run scripts or compute on GPUs have none.
+    # these logs when they are killed; other nodes wait meanwhile, as with wait. Workers that run
+    # scripts or compute on GPUs have none.
     durable: Annotated[str, OneOf(("none", "log"))] = "none"
+    # Megabytes by which a log may grow before a snapshot of its node replaces it; at least four
+    # times the snapshot.
+    log_mb: Annotated[float, Ge(0)] = 64.0
+    # true: the records of a log are on the disk before anything that depends on them is sent, so
+    # that a run can be resumed after its machine has failed. false: they are left to the operating
+    # system, which is enough when processes are killed.
+    log_sync: bool = False
     # With durable=log or continue: how often each killed node is restarted, after increasing
     # delays.
     restarts: Amount = 3

@@ -47,7 +47,7 @@ def parse(column: str, text: str) -> Any:
 
 
 @contextmanager
-def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+def replacing(path: Path, mode: str = "w", synced: bool = False) -> Iterator[IO[Any]]:
     """Open a draft of `path`, which replaces the file atomically at the end of the block.
 
     If the block fails, the draft is removed and an existing file is kept.
@@ -55,6 +55,7 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     Args:
         path: The file.
         mode: ``w`` for text (UTF-8, line ends as given), ``wb`` for bytes.
+        synced: Whether it is on the disk at the end, and survives a failure of the machine.
 
     Yields:
         The open draft.
@@ -68,10 +69,24 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
         with naming(path):
             with draft.open(mode, **text) as file:  # type: ignore[call-overload]
                 yield file
+                if synced:
+                    file.flush()
+                    os.fsync(file.fileno())
             os.replace(draft, path)
+            if synced:
+                sync_folder(path.parent)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a failure of the machine."""
+    entry = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(entry)
+    finally:
+        os.close(entry)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -184,14 +199,15 @@ def plain(value: object) -> Any:
     return str(value)
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], synced: bool = False) -> None:
     """Write named arrays for `numpy.load`; equal arrays in equal order give equal bytes.
 
     Args:
         path: The file.
         arrays: Arrays by name.
+        synced: As for `replacing`.
     """
-    with replacing(path, "wb") as whole, zipfile.ZipFile(whole, "w") as archive:
+    with replacing(path, "wb", synced) as whole, zipfile.ZipFile(whole, "w") as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
             entry.create_system = 3

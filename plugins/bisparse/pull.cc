@@ -38,6 +38,14 @@ class Pull final : public Codec {
 
   void Decode(Parts& parts) const override { Expand(parts); }
   bool Stateless() const override { return true; }
+  void Exchange(Archive& archive) override {
+    std::uint64_t next_fill = selector_.next_fill();
+    archive(residual_, next_fill);
+    selector_.set_next_fill(next_fill);
+    if (!residual_.empty() && residual_.size() != shard_.elements) {
+      throw StateError("a residual of another shard");
+    }
+  }
 
  private:
   const kernels::Entries& Choose(const Parts& parts, const float* sum) {

@@ -79,6 +79,7 @@ class Push final : public Codec {
   }
 
   void Decode(Parts& parts) const override { Expand(parts); }
+  void Exchange(Archive& archive) override { archive(velocity_, sum_, next_fill_); }
 
  private:
   kernels::Sparsification How(const Parts& parts) const {

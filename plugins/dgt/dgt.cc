@@ -83,6 +83,8 @@ class Dgt final : public Slicer {
     }
   }
 
+  void Exchange(Archive& archive) override { archive(contributions_); }
+
  private:
   double Fraction(double loss_ratio) const {
     if (!adaptive_ || std::isnan(loss_ratio)) return k_;

@@ -73,6 +73,8 @@ class StateServer final : public Coordinator {
     return waiting_since_ == kNever ? kNever : waiting_since_ + timeout_;
   }
 
+  void Exchange(Archive& archive) override { archive(members_, known_, planned_, reach_, waiting_since_); }
+
  private:
   // Round of a member that is back and has not reported: no plan waits for it.
   static constexpr std::int64_t kNotYet = std::numeric_limits<std::int64_t>::max();
@@ -83,6 +85,8 @@ class StateServer final : public Coordinator {
     bool reported = false;         // and not replied to
     std::int64_t round = 0;        // of its last report
     std::optional<Time> released;  // time of the last reply
+
+    void Exchange(Archive& archive) { archive(step_s, transmission_s, reported, round, released); }
   };
 
   static double Seconds(Time ns) { return static_cast<double>(ns) / kSecond; }
@@ -161,6 +165,8 @@ class Move final : public PartyPolicy {
   void Answer(const ShardInfo& shard, std::span<float> value) override {
     models_[{shard.key, shard.index}].assign(value.begin(), value.end());
   }
+
+  void Exchange(Archive& archive) override { archive(models_); }
 
  private:
   float workers_;

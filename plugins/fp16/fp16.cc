@@ -36,6 +36,8 @@ class Fp16 final : public Codec {
     values->bits = 16;
   }
 
+  void Exchange(Archive&) override {}
+
   void Decode(Parts& parts) const override {
     Part* values = parts.Find("values");
     if (values == nullptr || values->bits != 16) return;

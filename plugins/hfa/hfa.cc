@@ -47,6 +47,8 @@ class Hfa final : public PartyPolicy {
     digest.Add(std::uint64_t{round % k2_});
   }
 
+  void Exchange(Archive& archive) override { archive(milestones_); }
+
   void Answer(const ShardInfo& shard, std::span<float> value) override {
     milestones_[{shard.key, shard.index}].assign(value.begin(), value.end());
   }

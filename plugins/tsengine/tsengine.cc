@@ -61,6 +61,13 @@ class Matcher final : public Coordinator {
     return Match(&item, freed, now);
   }
 
+  void Exchange(Archive& archive) override {
+    archive(random_, items_, began_, load_, samples_);
+    if (!archive.loading()) return;
+    open_.clear();
+    for (const auto& [id, item] : items_) Enter(id, item);
+  }
+
  private:
   struct ItemId {
     Direction direction;
@@ -68,20 +75,27 @@ class Matcher final : public Coordinator {
     Key key;
     std::uint32_t shard;
     auto operator<=>(const ItemId&) const = default;
+    void Exchange(Archive& archive) { archive(direction, root, key, shard); }
   };
   struct Item {
     Round round = 0;
     std::int32_t priority = 0;
     std::set<NodeId> idle = {};     // have the contribution or the value, and take part in no transfer
     std::set<NodeId> missing = {};  // down: neither have nor are being sent the value
+
+    void Exchange(Archive& archive) { archive(round, priority, idle, missing); }
   };
   using Pair = std::pair<NodeId, NodeId>;  // (sender, receiver)
   struct Sample {
     double bytes_per_s = 0;
     Round round = 0;
+
+    void Exchange(Archive& archive) { archive(bytes_per_s, round); }
   };
   struct Load {
     std::uint32_t sending = 0, receiving = 0;
+
+    void Exchange(Archive& archive) { archive(sending, receiving); }
   };
   struct Rank {
     std::int64_t served;    // down: -(number of members without the value)

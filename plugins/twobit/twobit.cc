@@ -99,6 +99,8 @@ class TwoBit final : public Codec {
     codes->data = wide;
   }
 
+  void Exchange(Archive& archive) override { archive(residual_); }
+
   bool FixedSize() const override { return true; }
 
   bool DecodeStraight(const Parts& parts, bool overwrite, float* out) const override {

@@ -79,6 +79,8 @@ RuntimeError if it cannot be had, another process has it open, or it is damaged.
       .def_prop_ro("path", &JournalFile::path)
       .def_prop_ro("begun", [](const JournalFile& self) { return self.begin().has_value(); },
                    "Whether it contains a node to resume.")
+      .def_prop_ro("cut", [](const JournalFile& self) { return Begun(self).snapshot; },
+                   "Whether it begins with a snapshot of its node.")
       .def_prop_ro("experiment", [](const JournalFile& self) { return Begun(self).experiment; },
                    "The experiment's text from the scheduler.")
       .def_prop_ro("roster",
@@ -94,6 +96,14 @@ RuntimeError if it cannot be had, another process has it open, or it is damaged.
                      return std::stoi(address.substr(address.rfind(':') + 1));
                    },
                    "The port of the node.")
+      .def("keep",
+           [](JournalFile& self, double log_mb, bool synced) {
+             self.set_least(static_cast<std::uint64_t>(log_mb * 1e6));
+             self.set_synced(synced);
+           },
+           "log_mb"_a, "synced"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Set the megabytes by which the file may grow before a snapshot replaces it, and whether records are "
+           "forced to the disk.")
       .def("last_s", &LastTime, nb::call_guard<nb::gil_scoped_release>(),
            "Read all records; return the latest time of them, in seconds of the run's clock.");
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/archive.h"
 #include "core/message.h"
 #include "core/types.h"
 
@@ -28,12 +29,15 @@ struct ShardTerms {
   struct Claim {
     NodeId by = 0;
     ShardInfo info;
+
+    void Exchange(Archive& archive) { archive(by, info); }
   };
   ShardInfo info;     // `elements` is 0 until it is settled
   NodeId set_by = 0;  // the node that `info` is from; the server itself: the experiment
   std::vector<Claim> claims;
 
   bool settled() const { return info.elements > 0; }
+  void Exchange(Archive& archive) { archive(info, set_by, claims); }
 };
 
 class Admission {
@@ -56,6 +60,8 @@ class Admission {
   // Notes what a child claims about an unsettled shard. Returns true if the request is to be passed
   // on, as no other was to that global server.
   bool Claim(NodeId child, const Header& header, ShardTerms& terms);
+
+  void Exchange(Archive& archive) { archive(claims_, requests_); }
 
  private:
   static constexpr std::uint32_t kMostClaims = 1u << 18;

@@ -62,6 +62,13 @@ class Aggregator {
     digest.Add(std::uint64_t{merge_count_});
   }
 
+  void Exchange(Archive& archive) {
+    archive(next_, merge_count_, started_, sum_, waiting_, added_);
+    if (next_ > order_.size() || added_.size() != order_.size() || merge_count_ > quorum_) {
+      throw StateError("a sum of more nodes than there are");
+    }
+  }
+
   // Returns the sum (empty if phantom) and starts the next round. REQUIRES: complete().
   Buffer Take();
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "core/archive.h"
 #include "core/types.h"
 
 namespace geomx {
@@ -38,6 +39,7 @@ class Barriers {
   }
   // A new process of a worker begins with the first barrier.
   void Renew(NodeId worker) { last_.erase(worker); }
+  void Exchange(Archive& archive) { archive(waiting_, last_); }
 
  private:
   static constexpr int kMost = 64;

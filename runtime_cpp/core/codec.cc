@@ -272,6 +272,7 @@ class Unchanged final : public Codec {
   void Encode(Parts&) override {}
   bool OnDevices() const override { return true; }
   void Decode(Parts&) const override {}
+  void Exchange(Archive&) override {}
   bool Stateless() const override { return true; }
   bool FixedSize() const override { return true; }
 };

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "core/archive.h"
 #include "core/payload.h"
 #include "core/types.h"
 #include "kernels/memory.h"
@@ -157,6 +158,13 @@ class Codec {
   // belongs to the value and not to the receiver.
   virtual bool Stateless() const { return false; }
 
+  // Writes or reads the state that is kept from round to round, after waiting for the device. A codec
+  // without any does nothing; one that does not say is taken to have some that it cannot write.
+  virtual void Exchange(Archive& archive) {
+    (void)archive;
+    Archive::CannotTell("a codec");
+  }
+
   // Returns false if a missing slice would make the others unreadable.
   virtual bool SurvivesHoles() const { return true; }
 
@@ -226,6 +234,9 @@ class CodecChain {
   bool Dense() const { return codecs_.empty(); }  // nothing is encoded
   bool Linear() const { return linear_; }
   bool FixedSize() const;
+  void Exchange(Archive& archive) {
+    for (const auto& codec : codecs_) codec->Exchange(archive);
+  }
 
   // Decodes one slice's payload and adds it to (or, with `overwrite`, stores it in) the dense shard
   // `out` of `elements` entries. Returns null, or the reason why the bytes are not such a slice.

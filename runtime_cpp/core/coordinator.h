@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/archive.h"
 #include "core/types.h"
 
 namespace geomx {
@@ -41,6 +42,13 @@ class Coordinator {
     return {};
   }
   virtual Time NextTimeout() const { return kNever; }
+
+  // Writes or reads the state. A coordinator that does not say is taken to have some that it cannot
+  // write.
+  virtual void Exchange(Archive& archive) {
+    (void)archive;
+    Archive::CannotTell("a coordinator");
+  }
 };
 
 }  // namespace geomx

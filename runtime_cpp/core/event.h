@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/archive.h"
 #include "core/digest.h"
 #include "core/types.h"
 
@@ -99,6 +100,11 @@ struct NodeStats {
   std::uint64_t staleness_max = 0;
   std::uint64_t partial_rounds = 0;  // of those completed: closed without some workers
   std::uint64_t non_finite_pushes = 0;  // of a worker: pushes with values that are NaN or infinite
+
+  void Exchange(Archive& archive) {
+    archive(rounds, late_slices, refused_slices, missing_slices, dropped_slices, staleness_sum,
+            staleness_max, partial_rounds, non_finite_pushes);
+  }
 };
 
 // Prefix of the reason for which a node closes the connection to a peer at fault.

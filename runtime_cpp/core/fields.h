@@ -61,6 +61,7 @@ class FieldReader {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
   bool empty() const { return rest_.empty(); }
+  std::size_t left() const { return rest_.size(); }  // bytes
   void End() const {
     if (!rest_.empty()) throw Error("a record is too long");
   }

@@ -81,6 +81,30 @@ void FlowTable::Renew(NodeId peer) {
   }
 }
 
+void FlowTable::Exchange(Archive& archive) {
+  std::uint64_t count = flows_.size();
+  archive(count);
+  auto next = flows_.begin();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    FlowId id{};
+    if (!archive.loading()) id = (*next).first;
+    archive(id);
+    Flow& flow = archive.loading() ? *flows_.TryEmplace(id).first : (*next).second;
+    if (!archive.loading()) ++next;
+    bool own = flow.pipeline != nullptr;
+    archive(flow.inbox, own);
+    if (!own) continue;
+    ShardInfo shard;
+    if (flow.pipeline) shard = flow.pipeline->shard;
+    archive(shard);
+    if (archive.loading()) flow.pipeline = Make(id, shard);
+    if (!flow.pipeline) throw StateError("it has codecs where the experiment has none");
+    Pipeline& pipeline = *flow.pipeline;
+    archive(pipeline.keep, pipeline.close_at, pipeline.bytes, pipeline.messages, pipeline.chain);
+    for (const auto& slicer : pipeline.slicers) slicer->Exchange(archive);
+  }
+}
+
 void FlowTable::Describe(Digest& digest) const {
   for (const auto& [id, flow] : flows_) {
     if (id.plain && !flow.inbox.open()) continue;  // initial values, long received

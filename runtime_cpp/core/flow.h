@@ -30,6 +30,7 @@ struct FlowId {
   Key key;
   std::uint32_t shard;
   auto operator<=>(const FlowId&) const = default;
+  void Exchange(Archive& archive) { archive(peer, direction, plain, key, shard); }
 };
 
 // The flow that a transfer from or to `peer` belongs to.
@@ -81,6 +82,7 @@ class FlowTable {
   void Renew(NodeId peer);
 
   void Describe(Digest& digest) const;
+  void Exchange(Archive& archive);
   // Adds the inboxes' counts to `stats`.
   void Count(NodeStats& stats) const;
 

@@ -67,6 +67,14 @@ void GlobalServer::ListWaits(Waits& waits) const {
   }
 }
 
+void GlobalServer::Exchange(Archive& archive) {
+  ExchangeCommon(archive);
+  archive(obeys_);
+  ExchangeSpec(archive, optimizer_);
+  archive.Entries(shards_, node_.config());
+  for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizer_, id.first);
+}
+
 void GlobalServer::Describe(Digest& digest) const {
   for (const auto& [id, shard] : shards_) {
     shard.sum.Describe(digest);
@@ -124,11 +132,7 @@ void GlobalServer::Recheck(Key key, Shard& shard, Time now) {
   }
 }
 
-Round GlobalServer::NextRound() const {
-  Round open = 0;
-  for (const auto& [id, shard] : shards_) open = std::max(open, OpenRound(shard));
-  return rules_.together ? open + 1 : 0;
-}
+Round GlobalServer::NextRound() const { return rules_.together ? LatestOpen(shards_) + 1 : 0; }
 
 void GlobalServer::AnswerWaiting(Shard& shard, Time now) {
   if (shard.waiting.empty() || !shard.weights.has_value()) return;

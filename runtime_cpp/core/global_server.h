@@ -24,6 +24,7 @@ class GlobalServer final : public ServerRole {
   std::string Objection(NodeId from, const Header& header) const override;
   void OnMember(NodeId member, bool back, Time now) override;
   void ListWaits(Waits& waits) const override;
+  void Exchange(Archive& archive) override;
   void Describe(Digest& digest) const override;
   const Buffer* Value(Key key, std::uint32_t shard) const;
 
@@ -33,11 +34,15 @@ class GlobalServer final : public ServerRole {
     Round round = 0;         // of its last applied push
     std::uint64_t seen = 0;  // updates that its last answer included
     std::optional<std::pair<Header, Buffer>> held;  // too far ahead to be applied yet
+
+    void Exchange(Archive& archive) { archive(round, seen, held); }
   };
   struct Shard : SummedShard {
     using SummedShard::SummedShard;
     std::uint64_t updates = 0;
     std::map<NodeId, Progress> parties;
+
+    void Exchange(Archive& archive) { archive(updates, parties); }
   };
   const ShardTerms* Terms(const Header& header) const;
   Shard& shard(const Header& header);

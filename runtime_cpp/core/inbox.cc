@@ -172,6 +172,31 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
   return reliable_received_ >= opening_.reliable ? Outcome::kReliable : Outcome::kPartial;
 }
 
+void Inbox::Exchange(Archive& archive) {
+  Opening& o = opening_;
+  archive(o.kind, o.flags, o.round, o.merge_count, o.priority, o.shard_elements, o.total_rows, o.slices,
+          o.reliable, o.server, o.offset, o.loss, received_, reliable_received_, covered_);
+  bool begun = begun_, open = open_, overwrite = overwrite_, kept = kept_, phantom = phantom_,
+       late = has_late_, holes = holes_before_, more = rest_ != nullptr;
+  archive(begun, open, overwrite, kept, phantom, late, holes, more);
+  if (archive.loading()) {
+    begun_ = begun;
+    open_ = open;
+    overwrite_ = overwrite;
+    kept_ = kept;
+    phantom_ = phantom;
+    has_late_ = late;
+    holes_before_ = holes;
+    seen_ = SliceSet();
+    rest_ = more ? std::make_unique<Rest>() : nullptr;
+  }
+  seen_.Exchange(archive, o.slices);
+  if (!more) return;
+  archive(rest_->round_before, rest_->slices_before, rest_->value, rest_->stats.late, rest_->stats.refused,
+          rest_->stats.missing);
+  rest_->seen_before.Exchange(archive, holes_before_ ? rest_->slices_before : 0);
+}
+
 void Inbox::Describe(Digest& digest, Digest::Level level) const {
   if (!begun_) return;  // always so if this node is the sender
   digest.Add(std::uint64_t{open_} << 2 | std::uint64_t{overwrite_} << 1 | std::uint64_t{has_late_});

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "core/archive.h"
 #include "core/codec.h"
 #include "core/digest.h"
 #include "core/message.h"
@@ -36,6 +37,11 @@ class SliceSet {
   bool Has(std::uint32_t slice) const { return (Word(slice) >> (slice % 64) & 1) != 0; }
   void Add(std::uint32_t slice) {
     (many_ ? many_[slice / 64] : few_) |= std::uint64_t{1} << (slice % 64);
+  }
+  // `slices`: as constructed.
+  void Exchange(Archive& archive, std::uint32_t slices) {
+    archive(few_);
+    if (slices > 64) archive.Words(many_, (std::size_t{slices} + 63) / 64);
   }
 
  private:
@@ -79,6 +85,7 @@ class Inbox {
   bool kept() const { return kept_; }  // the current round's value is encoded, as by CodecChain::Keep
   Stats stats() const { return rest_ ? rest_->stats : Stats{}; }
   void Describe(Digest& digest, Digest::Level level) const;
+  void Exchange(Archive& archive);
 
  private:
   const char* Begin(const Header& header, const CodecChain& chain, bool keep);

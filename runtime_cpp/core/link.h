@@ -31,7 +31,9 @@
 #include <deque>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "core/archive.h"
 #include "core/message.h"
 
 namespace geomx {
@@ -115,6 +117,14 @@ class Outbox {
 
   // Messages that have left and are not known to have been received.
   std::size_t kept() const { return left_; }
+  // The numbered messages that the other end may not have received, oldest first.
+  std::vector<const Item*> Numbered() const {
+    std::vector<const Item*> numbered;
+    for (const Entry& entry : entries_) {
+      if (entry.numbered) numbered.push_back(&entry.item);
+    }
+    return numbered;
+  }
   // How many of all messages ever added the other end has received.
   std::uint32_t acknowledged() const { return base_; }
 
@@ -187,6 +197,20 @@ class Link {
   Outbox<Item> outbox;
   Arrivals arrivals;
   std::uint32_t incarnation = 0;  // of the process at the calling end; 0: unknown
+
+  // Writes this end's counts and messages to a snapshot, or reads them into a fresh link: as if every
+  // message had left. `message_of` returns the message of an item, `item_of` makes an item of one.
+  template <class MessageOf, class ItemOf>
+  void Exchange(Archive& archive, MessageOf message_of, ItemOf item_of) {
+    std::uint32_t sent = outbox.acknowledged(), received = arrivals.received();
+    std::vector<Message> messages;
+    for (const Item* item : outbox.Numbered()) messages.push_back(message_of(*item));
+    archive(sent, received, messages);
+    if (!archive.loading()) return;
+    outbox.Begin(sent);
+    arrivals.Begin(received);
+    for (Message& message : messages) outbox.AddLeft(item_of(std::move(message)));
+  }
 
   // ---- the end that calls ----
   Greeting Call() {

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "core/archive.h"
 #include "core/types.h"
 
 namespace geomx {
@@ -28,6 +29,7 @@ class LossAverage {
     return *ratio_;
   }
   bool known() const { return first_.has_value(); }
+  void Exchange(Archive& archive) { archive(losses_, first_, ratio_); }
 
  private:
   double Mean() const {

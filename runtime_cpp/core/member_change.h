@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "core/archive.h"
 #include "core/message.h"
 #include "core/types.h"
 
@@ -23,6 +24,8 @@ struct MemberChange {
   std::string name = {};
   std::string reason = {};         // why it is lost
   std::string address = {};        // of the process that takes part
+
+  void Exchange(Archive& archive) { archive(epoch, who, back, incarnation, name, reason, address); }
 };
 
 // Converts a change to a message and back; Unpack returns nothing if the payload is invalid.

@@ -78,6 +78,10 @@ class Membership {
   // Sends heartbeats that are due, and checks for silent peers.
   void HandleTimeout(Time now);
 
+  void Exchange(Archive& archive) {
+    archive(started_, beating_, stopped_, leaving_, left_, ended_round_, epoch_, next_beat_, contacts_);
+  }
+
  private:
   // A peer whose silence counts.
   struct Contact {
@@ -85,6 +89,8 @@ class Membership {
     std::string broken = {};  // why there is no connection; empty: there is one
     bool suspect = false;
     bool lost = false;  // and reported
+
+    void Exchange(Archive& archive) { archive(heard, broken, suspect, lost); }
   };
 
   void SayBye();

@@ -245,6 +245,19 @@ NodeStats Node::stats() const {
   return stats;
 }
 
+void Node::Exchange(Archive& archive) {
+  archive.Name("node 1");  // the number counts changes of what follows
+  archive.Name(state_.config.name);
+  archive(state_.stats, state_.losses, state_.peers, incarnations_, start_due_, membership_);
+  archive.Name("flows");
+  archive(flows_, receiver_);
+  archive.Name("role");
+  role_->Exchange(archive);
+  archive.Name("coordinators");
+  for (const auto& [number, coordinator] : state_.config.coordinators) coordinator->Exchange(archive);
+  if (overlay_) archive(*overlay_);
+}
+
 void Node::Describe(Digest& digest) const {
   flows_.Describe(digest);
   state_.peers.Describe(digest);

@@ -124,6 +124,13 @@ class Node {
   // The current global value of a shard. Null if there is none, or this is no global server.
   const Buffer* GlobalValue(Key key, std::uint32_t shard) const;
 
+  // Writes or reads all state that later calls depend on. To be read by a node that is fresh and has the
+  // same configuration. Throws StateError if a plugin's part cannot write its state, or if what is read
+  // is no such state. REQUIRES: Resting.
+  void Exchange(Archive& archive);
+  // Returns true if no device is at work, and no event is left to be polled.
+  bool Resting() const { return state_.device.idle() && state_.events.empty(); }
+
   // Adds the state that this node's next actions depend on.
   void Describe(Digest& digest) const;
 

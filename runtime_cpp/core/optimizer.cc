@@ -163,6 +163,17 @@ OptimizerSpec OptimizerSpec::Parse(const std::string& text, const OptimizerFacto
   return spec;
 }
 
+void OptimizerSpec::Exchange(Archive& archive, const OptimizerFactories& plugins) {
+  archive(name, options);
+  if (!archive.loading()) return;
+  if (const auto found = plugins.find(name); found != plugins.end()) factory = found->second;
+  try {
+    Optimizer::Make(*this, 0);
+  } catch (const std::invalid_argument& error) {
+    throw StateError(error.what());
+  }
+}
+
 std::vector<std::byte> Optimizer::Save() {
   FieldWriter fields;
   OptimizerArchive archive(fields);

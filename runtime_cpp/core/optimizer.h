@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/archive.h"
 #include "core/state.h"
 #include "core/types.h"
 #include "kernels/device.h"
@@ -48,6 +49,8 @@ struct OptimizerSpec {
   // that names the unknown optimizer, or the option that is unknown or out of range, and what is
   // allowed. Optimizer::Make does not throw for the result.
   static OptimizerSpec Parse(const std::string& text, const OptimizerFactories& plugins = {});
+  // `plugins`: as for Parse. Throws StateError for what Parse would not return.
+  void Exchange(Archive& archive, const OptimizerFactories& plugins);
 };
 
 // The origin of a gradient.

@@ -21,6 +21,19 @@ Overlay::Overlay(Node& node, std::span<const OverlayGroup> groups) : node_(node)
   for (const OverlayGroup& group : groups) groups_.emplace(group.root, Group(group));
 }
 
+void Overlay::Contribution::Exchange(Archive& archive) {
+  bool there = value.data != nullptr;
+  archive(value.header, there, relayed);
+  if (!there) return;
+  const auto copy = std::make_shared<Buffer>();
+  if (!archive.loading()) copy->assign(value.data, value.data + value.header.shard_elements);
+  archive(*copy);
+  if (!archive.loading()) return;
+  if (copy->size() != value.header.shard_elements) throw StateError("a contribution of the wrong size");
+  value.data = copy->data();
+  value.owner = copy;
+}
+
 const Overlay::Group* Overlay::Above(const Header& header) const {
   const NodeConfig& config = node_.config();
   const std::size_t parent = config.role == Role::kWorker ? 0 : header.server;

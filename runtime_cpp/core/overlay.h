@@ -72,6 +72,8 @@ class Overlay {
   // overlays.
   bool Obey(NodeId from, std::uint32_t number, std::span<const double> numbers, Time now);
 
+  void Exchange(Archive& archive) { archive(left_, contributions_, holdings_); }
+
  private:
   struct Group : OverlayGroup {
     explicit Group(const OverlayGroup& group);
@@ -83,15 +85,20 @@ class Overlay {
     Key key;
     std::uint32_t shard;
     auto operator<=>(const ItemId&) const = default;
+    void Exchange(Archive& archive) { archive(root, key, shard); }
   };
   // A member's contribution: its own value and the sum of those that others sent it.
   struct Contribution {
     ShardValue value;
     Buffer relayed;
+
+    void Exchange(Archive& archive);
   };
   struct Holding {
     Round round = 0;
     std::vector<Message> messages;
+
+    void Exchange(Archive& archive) { archive(round, messages); }
   };
 
   // The group that a transfer of this shard belongs to, seen from a member (Above) or from the

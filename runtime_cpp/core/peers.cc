@@ -1,6 +1,7 @@
 #include "core/peers.h"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <string>
 
@@ -100,6 +101,23 @@ bool Peers::HasHeartbeat(NodeId id) const {
 bool Peers::HasMessage(NodeId id, Lane lane) const {
   const Neighbour* found = FindNeighbour(id);
   return found != nullptr && !found->queue.Empty(lane);
+}
+
+void Peers::Exchange(Archive& archive) {
+  archive(dirty_);
+  const std::set<NodeId> dirty(dirty_.begin(), dirty_.end());
+  for (Neighbour& neighbour : neighbours_) {
+    archive.Name(neighbour.peer->name);
+    bool away = neighbour.away;
+    archive(away);
+    if (archive.loading()) SetAway(neighbour.peer->id, away);
+    archive(neighbour.spoken_to, neighbour.queue);
+    const bool queued = !neighbour.queue.Empty(Lane::kReliable) || !neighbour.queue.Empty(Lane::kBestEffort);
+    if (!archive.loading()) continue;
+    const bool known = dirty.contains(neighbour.peer->id);
+    if (known || queued) neighbour.dirty = epoch_;
+    if (queued && !known) dirty_.push_back(neighbour.peer->id);
+  }
 }
 
 void Peers::Describe(Digest& digest) const {

@@ -80,6 +80,8 @@ class Peers {
   bool quiet() const { return dirty_.empty(); }
 
   void Describe(Digest& digest) const;
+  // All peers that have messages are dirty after reading.
+  void Exchange(Archive& archive);
 
  private:
   // Consecutive look-ups are mostly of the same peer, so the last one is tried first.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 
+#include "core/archive.h"
 #include "core/digest.h"
 #include "core/types.h"
 
@@ -58,6 +59,13 @@ class PartyPolicy {
   virtual void Describe(Digest& digest, Round round) const {
     (void)round;
     digest.Unknown();
+  }
+
+  // Writes or reads the state that is kept from round to round. A policy that does not say is taken to
+  // have some that it cannot write.
+  virtual void Exchange(Archive& archive) {
+    (void)archive;
+    Archive::CannotTell("a sync policy");
   }
 
   // `value` is the global server's answer. Replaces it by the value for the workers.

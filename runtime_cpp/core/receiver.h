@@ -37,6 +37,7 @@ class Receiver {
   Time NextTimeout() const { return waiting() ? closing_.begin()->first.first : kNever; }
   // Completes the rounds whose grace has passed.
   void CloseDue(Time now);
+  void Exchange(Archive& archive) { archive(closing_, closing_sequence_); }
 
  private:
   void Close(const FlowId& id, Flow& flow, Time now);

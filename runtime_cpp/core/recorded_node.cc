@@ -1,6 +1,7 @@
 #include "core/recorded_node.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace geomx {
@@ -207,6 +208,19 @@ void RecordedNode::Note(const std::string& text, const std::vector<std::string>&
     AddState(std::as_bytes(std::span(*kept)), kept);
   }
   Add(RecordWriter(RecordKind::kNote).Text(text));
+}
+
+void RecordedNode::Snapshot(JournalOut& out, const OutsideNode& outside, Time now) {
+  if (!sends_.empty()) throw std::logic_error("messages have left that are not recorded");
+  PieceWriter pieces(out);
+  Archive archive([&pieces](Bytes bytes) { pieces.Write(bytes); });
+  node_.Exchange(archive);
+  auto held = outside.held;
+  auto under_way = outside.under_way;
+  archive(held, under_way);
+  outside.exchange(archive);
+  pieces.End();
+  out.Add(RecordWriter(RecordKind::kSnapshot).Put(now).Put(outside.restarts).body(), {});
 }
 
 // ---- links -------------------------------------------------------------------------------------

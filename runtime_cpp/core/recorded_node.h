@@ -18,6 +18,7 @@
 
 #include "core/node.h"
 #include "core/records.h"
+#include "core/snapshot.h"
 #include "core/worker.h"
 
 namespace geomx {
@@ -58,6 +59,11 @@ class RecordedNode {
   // The application notes where it is: a text, and parts of its state. A replay hands out the latest
   // note, with the values that the node held at that moment. Without a journal it has no effect.
   void Note(const std::string& text, const std::vector<std::string>& state);
+  // Writes the state of the node and of what is `outside` to `out`, behind a record of kBegin: another
+  // process continues from there as from all records so far. Throws StateError if a part cannot write
+  // its state, JournalError if `out` cannot be written. REQUIRES: Commit was called, and
+  // node().Resting().
+  void Snapshot(JournalOut& out, const OutsideNode& outside, Time now);
 
   // ---- the driver's part ----
   // Holds a message that Release will pass to the node later, in the order of `at`, then of

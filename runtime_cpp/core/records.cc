@@ -21,7 +21,8 @@ std::optional<Time> TimeOf(Bytes body) {
     case RecordKind::kInstruct:
     case RecordKind::kLeave:
     case RecordKind::kBarrier:
-    case RecordKind::kCommand: break;
+    case RecordKind::kCommand:
+    case RecordKind::kSnapshot: break;
     default: return std::nullopt;
   }
   return record.Get<Time>();
@@ -36,6 +37,7 @@ void JournalBegin::Write(JournalOut& out) const {
   }
   record.Put(static_cast<std::uint32_t>(links.size()));
   for (const Counts& link : links) record.Put(link.peer).Put(link.sent).Put(link.received);
+  record.Put(snapshot);
   out.Add(record.body(), {});
 }
 
@@ -58,6 +60,7 @@ JournalBegin JournalBegin::Read(std::span<const std::byte> body) {
     link.sent = record.Get<std::uint32_t>();
     link.received = record.Get<std::uint32_t>();
   }
+  begin.snapshot = record.Get<bool>();
   record.End();
   return begin;
 }

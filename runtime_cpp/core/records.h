@@ -46,6 +46,7 @@ enum class RecordKind : std::uint8_t {
   kCommand,
   kState,        // a part of the state that the next note is about
   kNote,
+  kSnapshot,     // the state of the node, in the records of states before it: the second record of a journal
 };
 
 // The fate of a message that was taken from the node's queues.
@@ -97,6 +98,7 @@ struct JournalBegin {
   std::string experiment;  // as the scheduler tells members that join
   std::vector<Member> roster;
   std::vector<Counts> links;
+  bool snapshot = false;   // one follows; without it the journal is cut short
 
   void Write(JournalOut& out) const;
   // Throws JournalError.

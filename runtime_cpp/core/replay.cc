@@ -29,9 +29,19 @@ void Replay::Apply(std::span<const std::byte> body, Payload payload) {
 void Replay::Apply(RecordReader& record, Payload payload) {
   ++records_;
   Time now = 0;
-  switch (const auto kind = record.Get<RecordKind>()) {
+  const auto kind = record.Get<RecordKind>();
+  const bool fresh = fresh_;
+  fresh_ = fresh && (kind == RecordKind::kBegin || kind == RecordKind::kState);
+  switch (kind) {
     case RecordKind::kBegin: return;
-    case RecordKind::kRestart: ++restarts_; return;
+    case RecordKind::kSnapshot:
+      if (!fresh) throw JournalError("a snapshot that is not at the beginning");
+      return Load(record);
+    case RecordKind::kRestart:
+      ++restarts_;
+      state_.clear();  // of a call that was not recorded whole
+      more_ = false;
+      return;
     case RecordKind::kMessage: {
       const auto from = record.Get<NodeId>();
       now = record.Get<Time>();
@@ -157,6 +167,29 @@ void Replay::Initialise(RecordReader& record, const Payload& payload) {
   Buffer value(bytes.size() / sizeof(float));
   if (!value.empty()) std::memcpy(value.data(), bytes.data(), value.size() * sizeof(float));
   node_.Initialise(shard, std::move(value), now);
+}
+
+void Replay::Load(RecordReader& record) {
+  record.Get<Time>();
+  restarts_ = record.Get<std::uint32_t>();
+  record.End();
+  if (state_.size() != 1 || more_) throw JournalError("a snapshot without its state");
+  const std::string saved = std::exchange(state_, {}).front();
+  try {
+    Archive archive(std::as_bytes(std::span(saved)));
+    node_.Exchange(archive);
+    std::vector<Held> held;
+    std::vector<Sending> under_way;
+    archive(held, under_way);
+    handler_.OnSnapshot(archive);
+    archive.End();
+    for (Held& each : held) held_.emplace(std::pair{each.at, ++records_}, std::move(each));
+    for (Sending& each : under_way) {
+      under_way_[{each.peer, each.lane}].push_back(std::move(each.message));
+    }
+  } catch (const StateError& error) {
+    throw JournalError(std::string("its snapshot is not one of this node: ") + error.what());
+  }
 }
 
 void Replay::AddState(bool more, const Payload& payload) {

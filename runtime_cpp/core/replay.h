@@ -15,6 +15,7 @@
 
 #include "core/node.h"
 #include "core/records.h"
+#include "core/snapshot.h"
 
 namespace geomx {
 
@@ -35,19 +36,13 @@ class Replay {
     // The application has made a call: a worker's verb about the key `number`, a report to the
     // coordinator `number`, or a departure.
     virtual void OnVerb(RecordKind kind, std::uint32_t number) { (void)kind, (void)number; }
+    // Reads what OutsideNode::Exchange has written.
+    virtual void OnSnapshot(Archive& archive) = 0;
     // The application has noted where it is.
     virtual void OnNote(std::string text, std::vector<std::string> state) { (void)text, (void)state; }
   };
-  struct Held {  // has arrived, and counts from `at` on
-    NodeId from = 0;
-    Time at = 0;
-    Message message;
-  };
-  struct Sending {  // was on its way through the emulated network
-    NodeId peer = 0;
-    Lane lane = Lane::kReliable;
-    Message message;
-  };
+  using Held = geomx::Held;
+  using Sending = geomx::Sending;
 
   // Both outlive this. REQUIRES: `node` is fresh; AssumeStarted may have been called.
   Replay(Node& node, Handler& handler) : node_(node), handler_(handler) {}
@@ -75,6 +70,7 @@ class Replay {
   void Follow(Time now);
   void Resume(Time now);
   void Initialise(RecordReader& record, const Payload& payload);
+  void Load(RecordReader& record);
   Message ReadMessage(RecordReader& record, Payload payload) const;
 
   Node& node_;
@@ -86,6 +82,7 @@ class Replay {
   bool more_ = false;               // of the last part of it
   Time now_ = 0;                // of the latest record that has a time
   std::uint64_t records_ = 0;
+  bool fresh_ = true;           // no call has been made to the node
   std::uint32_t restarts_ = 0;
 };
 

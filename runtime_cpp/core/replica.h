@@ -53,6 +53,17 @@ class Replica {
     optimizer_ = std::move(optimizer);
   }
 
+  // `spec`: what the optimizer was made from. REQUIRES: no device is at work.
+  void Exchange(Archive& archive, const std::optional<OptimizerSpec>& spec, Key key) {
+    archive(value_);
+    std::vector<std::byte> saved;
+    if (!archive.loading()) saved = SaveOptimizer();
+    archive(saved);
+    if (!archive.loading() || saved.empty()) return;
+    if (!spec) throw StateError("it has the state of an optimizer, and no optimizer");
+    LoadOptimizer(saved, *spec, key);
+  }
+
   // Applies a gradient. Without an optimizer `gradient` replaces the value, or is added to it. The
   // optimizer runs on `device` if that is not null and it has device kernels. An absent gradient is
   // skipped: weights and state stay as they are, without decay or momentum. Returns true if value()

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "core/archive.h"
 #include "core/digest.h"
 #include "core/inbox.h"
 #include "core/message.h"
@@ -46,6 +47,8 @@ class RoleLogic {
   // Returns true if instructions about optimizers' states may come from above: they were asked for.
   virtual bool AsksStates() const { return false; }
   virtual void Describe(Digest& digest) const = 0;  // see Node::Describe
+  // Writes or reads all state. REQUIRES: no device is at work.
+  virtual void Exchange(Archive& archive) = 0;
   virtual void OnTimeout(Time now) { (void)now; }
   virtual Time NextTimeout() const { return kNever; }
   // Returns true if a message of this node is still to be answered: it does not leave before that.

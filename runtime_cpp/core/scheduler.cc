@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/barriers.h"
+#include "core/ended_link.h"
 #include "core/node.h"
 #include "core/tree.h"
 
@@ -70,7 +71,7 @@ class Scheduler final : public RoleLogic {
     const bool believed = tree_.IsParent(peer, lost->id) || left_.contains(lost->id) ||
                           (lost->role == Role::kServer && tree_.AllChildrenIn(lost->id, left_));
     if (message.header.round != kLinkEnded && believed) return DeclareDead(*lost, (*words)[1], now);
-    const auto same = [&](const Ended& link) { return link.one == peer && link.other == lost->id; };
+    const auto same = [&](const EndedLink& link) { return link.one == peer && link.other == lost->id; };
     if (std::any_of(ended_.begin(), ended_.end(), same)) return;
     ended_.push_back({now + kLinkGrace, peer, lost->id, (*words)[1], message.header.key});
   }
@@ -119,7 +120,7 @@ class Scheduler final : public RoleLogic {
   // otherwise only the connection is.
   void LookAtEnded(Time now) {
     while (!ended_.empty() && ended_.front().due <= now) {
-      const Ended link = std::move(ended_.front());
+      const EndedLink link = std::move(ended_.front());
       ended_.erase(ended_.begin());
       if (node_.stopped() || !dead_.empty()) continue;
       if (absent_.contains(link.one) || absent_.contains(link.other)) continue;
@@ -159,6 +160,11 @@ class Scheduler final : public RoleLogic {
 
   // The scheduler has no part in training.
   void Describe(Digest&) const override {}
+
+  void Exchange(Archive& archive) override {
+    archive(ended_, expected_, addresses_, incarnations_, ready_, left_, workers_left_, dead_, gone_,
+            barriers_, absent_, back_, joining_, early_, refused_, epoch_, started_at_, look_again_);
+  }
 
  private:
   NodeId MoreSilent(NodeId one, NodeId other, Time now) const {
@@ -367,15 +373,8 @@ class Scheduler final : public RoleLogic {
   static constexpr Time kPatience = kSecond;
   static constexpr Time kLinkGrace = kSecond / 2;
 
-  struct Ended {
-    Time due = 0;
-    NodeId one = 0, other = 0;
-    std::string reason;
-    std::uint32_t incarnation = 0;  // of `other`, as `one` knows it
-  };
-
   const Tree tree_;
-  std::vector<Ended> ended_;  // connections between members, by the time at which they count
+  std::vector<EndedLink> ended_;  // connections between members, by the time at which they count
   std::size_t workers_ = 0;
   std::size_t expected_ = 0;  // members before the start
   std::map<NodeId, std::string> addresses_;

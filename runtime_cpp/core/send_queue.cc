@@ -49,6 +49,25 @@ void SendQueue::Describe(Digest& digest, Digest::Level level) const {
   }
 }
 
+// Messages are written in the order in which they leave, and queued again: equal priorities keep it.
+void SendQueue::Exchange(Archive& archive) {
+  for (auto* queue : {&reliable_, &best_effort_}) {
+    std::uint64_t count = queue->size();
+    archive(count);
+    if (archive.loading()) {
+      for (std::uint64_t i = 0; i < count; ++i) {
+        Message message;
+        archive(message);
+        Push(std::move(message));
+      }
+      continue;
+    }
+    std::vector<Entry> leaving = *queue;
+    std::sort(leaving.rbegin(), leaving.rend());
+    for (const Entry& entry : leaving) archive(messages_[entry.place]);
+  }
+}
+
 std::size_t SendQueue::DropStale(Key key, std::uint32_t shard, Round round) {
   const std::size_t dropped = std::erase_if(best_effort_, [&](const Entry& entry) {
     const Header& header = messages_[entry.place].header;

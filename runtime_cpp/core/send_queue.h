@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/archive.h"
 #include "core/digest.h"
 #include "core/message.h"
 
@@ -29,6 +30,7 @@ class SendQueue {
   std::size_t queued_bytes() const { return queued_bytes_; }
 
   void Describe(Digest& digest, Digest::Level level) const;
+  void Exchange(Archive& archive);
 
   // Drops best-effort slices of a shard older than `round`, which the receiver would refuse.
   // Returns how many.

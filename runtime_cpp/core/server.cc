@@ -86,6 +86,15 @@ class Server final : public ServerRole {
     }
   }
 
+  void Exchange(Archive& archive) override {
+    ExchangeCommon(archive);
+    archive(rejoined_, apart_);
+    ExchangeSpecs(archive, optimizers_);
+    archive.Entries(shards_, node_.config());
+    for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizers_[shard.parent], id.first);
+    if (node_.config().policy) policy_->Exchange(archive);
+  }
+
   void Describe(Digest& digest) const override {
     for (const auto& [id, shard] : shards_) {
       shard.sum.Describe(digest);
@@ -108,6 +117,8 @@ class Server final : public ServerRole {
     std::shared_ptr<const Buffer> value;  // last value for the workers; null: none yet
     NodeId parent = 0;                    // the last target
     bool stale = false;                   // other parties have continued without this one
+
+    void Exchange(Archive& archive) { archive(global_round, last, escalated, value, parent, stale); }
   };
 
   Shard& shard(const Header& header) {
@@ -170,12 +181,6 @@ class Server final : public ServerRole {
     policy_->OnMembers(PresentChildren(), static_cast<std::uint32_t>(children.size()));
   }
 
-  std::uint32_t PresentChildren() const {
-    const auto& children = node_.config().children;
-    return static_cast<std::uint32_t>(std::count_if(
-        children.begin(), children.end(), [this](NodeId child) { return Present(child); }));
-  }
-
   // Closes rounds that waited only for `child`. A party without workers tells the global servers.
   void CloseWithout(NodeId child, Time now) {
     for (auto& [id, shard] : shards_) {
@@ -215,12 +220,6 @@ class Server final : public ServerRole {
       message.header.priority = INT32_MIN;  // after queued contributions
       node_.Send(parent, std::move(message));
     }
-  }
-
-  Round NextRound() const {
-    Round open = 0;
-    for (const auto& [id, shard] : shards_) open = std::max(open, OpenRound(shard));
-    return open + 1;
   }
 
   // After a return, workers continue after the latest round of any global server: other shards skip to it.
@@ -297,7 +296,7 @@ class Server final : public ServerRole {
     const bool first = admission_.Claim(peer, header, shard.terms);  // with this claim
     if (node_.config().continues) {
       if (apart_) Rejoin();
-      Admit(peer, NextRound());
+      Admit(peer, LatestOpen(shards_) + 1);
       shard.asked[peer] = header;
       const bool asked = !shard.waiting.empty();
       AddWaiting(shard, peer);

@@ -125,6 +125,12 @@ bool ServerRole::Present(NodeId child) const {
   return !node_.IsAway(child) && !left_.contains(child);
 }
 
+std::uint32_t ServerRole::PresentChildren() const {
+  const auto& children = node_.config().children;
+  return static_cast<std::uint32_t>(std::count_if(
+      children.begin(), children.end(), [this](NodeId child) { return Present(child); }));
+}
+
 bool ServerRole::TakesPart(NodeId child, Round round) const {
   if (!Present(child)) return false;
   const auto found = first_rounds_.find(child);

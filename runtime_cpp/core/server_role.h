@@ -125,6 +125,7 @@ class ServerRole : public RoleLogic {
   std::vector<NodeId> Participants(Round round) const;
   // Returns true if `child` is neither lost nor has left.
   bool Present(NodeId child) const;
+  std::uint32_t PresentChildren() const;
   // `child` has come back. Its first round is set when it requests a value (Admit).
   void Await(NodeId child) { first_rounds_[child] = kNotAsked; }
   bool HasComeBack(NodeId child) const { return first_rounds_.contains(child); }
@@ -143,6 +144,13 @@ class ServerRole : public RoleLogic {
   // The open round or, if none is open, the next.
   static Round OpenRound(const SummedShard& shard) {
     return shard.round + (shard.sum.merge_count() > 0 ? 1 : 0);
+  }
+  // The latest open round of any shard.
+  template <class Shards>
+  static Round LatestOpen(const Shards& shards) {
+    Round open = 0;
+    for (const auto& [id, shard] : shards) open = std::max(open, OpenRound(shard));
+    return open;
   }
   // The event about a round that has just closed, with the children that are not in it. Call it
   // before the sum is taken.
@@ -165,6 +173,28 @@ class ServerRole : public RoleLogic {
   void CheckLeft(Key key, const SummedShard& shard);
   // Adds the children that the open round waits for.
   static void AddWaits(Key key, const SummedShard& shard, Waits& waits);
+
+  // What all servers keep besides their shards, and a shard's part of it.
+  void ExchangeCommon(Archive& archive) {
+    archive(admission_, asks_states_, loading_, left_, first_rounds_, returning_);
+  }
+  static void ExchangeShard(Archive& archive, SummedShard& shard, const std::optional<OptimizerSpec>& spec,
+                            Key key) {
+    archive(shard.sum, shard.terms, shard.round, shard.present, shard.waiting, shard.given, shard.asked);
+    shard.weights.Exchange(archive, spec, key);
+  }
+  void ExchangeSpecs(Archive& archive, std::map<NodeId, std::optional<OptimizerSpec>>& specs) const {
+    std::set<NodeId> whose;
+    for (const auto& [id, spec] : specs) whose.insert(id);
+    archive(whose);
+    for (const NodeId id : whose) ExchangeSpec(archive, specs[id]);
+  }
+  void ExchangeSpec(Archive& archive, std::optional<OptimizerSpec>& spec) const {
+    bool there = spec.has_value();
+    archive(there);
+    if (archive.loading()) spec = there ? std::optional<OptimizerSpec>(OptimizerSpec{}) : std::nullopt;
+    if (there) spec->Exchange(archive, node_.config().optimizers);
+  }
 
   Admission admission_;
 

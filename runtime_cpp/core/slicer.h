@@ -38,6 +38,11 @@ class Slicer {
   virtual void Cut(const SliceContext& context, std::vector<Slice>& slices) = 0;
   // Returns true if all rounds are cut alike.
   virtual bool Constant() const { return false; }
+  // As Codec::Exchange.
+  virtual void Exchange(Archive& archive) {
+    (void)archive;
+    if (!Constant()) Archive::CannotTell("a slicer");
+  }
 };
 
 class SlicerFactory {

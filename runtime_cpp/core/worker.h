@@ -88,6 +88,7 @@ class Worker final : public RoleLogic {
   Round ValueRound(Key key) { return tensor(key).complete; }
   // Returns true if no worker contributed to that round, so that no optimizer has run.
   bool Absent(Key key) { return tensor(key).absent; }
+  Round released() const { return released_; }  // the last barrier
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
   void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) override;
@@ -98,6 +99,7 @@ class Worker final : public RoleLogic {
   bool AsksStates() const override { return asks_states_; }
   void ListWaits(Waits& waits) const override;
   void Describe(Digest& digest) const override;
+  void Exchange(Archive& archive) override;
 
  private:
   // Pushes that are queued, and the value that has arrived.
@@ -131,6 +133,8 @@ class Worker final : public RoleLogic {
   };
 
   Tensor& tensor(Key key);
+  void Exchange(Archive& archive, Tensor& tensor) const;
+  static void Exchange(Archive& archive, Push& push, std::uint64_t elements);
   void Send(Tensor& tensor, const Push& push, Time now);
   bool Acceptable(Key key, const Tensor& tensor, const Push& push);
   void Await(Tensor& tensor);

@@ -160,6 +160,8 @@ class Process : public Replay::Handler {
   void BeforeTheNode(const Message& message);
   void MakeNode();
   void BeginJournal();
+  void CutJournal();
+  void ExchangeOutside(Archive& archive);
   void Continue();
   void CheckReady();
   void Act(const Event& event);
@@ -178,6 +180,7 @@ class Process : public Replay::Handler {
   void OnLinkMade(NodeId peer) override { peerings_[peer].made = true; }
   void OnLinkDown(NodeId peer, const std::string& reason) override;
   void OnReady() override { ready_ = true; }
+  void OnSnapshot(Archive& archive) override { ExchangeOutside(archive); }
   void OnEvent(Event event, Time now) override;
 
   Surroundings& world_;
@@ -190,6 +193,7 @@ class Process : public Replay::Handler {
   std::map<NodeId, std::uint32_t> incarnations_;   // of peers
   std::map<std::string, std::uint32_t> roster_;    // incarnations by name
   std::uint32_t own_incarnation_ = 0;
+  std::uint32_t restarts_ = 0;                     // processes of this node before this one
   const std::uint32_t mark_;                       // of this process, in its calls
   std::map<NodeId, std::uint32_t> counted_;        // marks of the processes that were counted last
   std::map<std::pair<Time, std::uint64_t>, Replay::Held> held_;  // emulated: arrive later

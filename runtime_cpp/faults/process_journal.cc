@@ -35,7 +35,8 @@ void Process::Continue() {
   for (const auto& [body, payload] : journal_->records) replay.Apply(body, payload);
   node_->RecordTo(journal_);
   journal_->Add(RecordWriter(RecordKind::kRestart).body(), {});
-  own_incarnation_ += replay.restarts() + 1;
+  restarts_ = replay.restarts() + 1;
+  own_incarnation_ += restarts_;
   for (Replay::Held& held : replay.TakeHeld()) {
     const Time at = held.at;
     held_.emplace(std::pair{at, order_++}, std::move(held));
@@ -58,6 +59,39 @@ void Process::Continue() {
   }
   Follow();
   CheckReady();
+}
+
+// The records so far give way to a snapshot, as in io/snapshot.cc.
+void Process::CutJournal() {
+  if (!node_->node().Resting()) return;
+  node_->Commit();
+  OutsideNode outside{.held = {}, .under_way = {}, .restarts = restarts_, .exchange = {}};
+  std::map<std::uint64_t, const Replay::Held*> held;  // in the order of arrival
+  for (const auto& [when, each] : held_) held[when.second] = &each;
+  for (const auto& [order, each] : held) {
+    if (each->message.header.kind != Kind::kHeartbeat) outside.held.push_back(*each);
+  }
+  for (const auto& [peer, peering] : peerings_) {
+    for (const Message& message : peering.under_way) {
+      outside.under_way.push_back({peer, Lane::kReliable, message});
+    }
+  }
+  outside.exchange = [this](Archive& archive) { ExchangeOutside(archive); };
+  Journal cut = *journal_;
+  cut.records.clear();
+  node_->Snapshot(cut, outside, world_.now());
+  cut.Commit();
+  *journal_ = std::move(cut);
+}
+
+void Process::ExchangeOutside(Archive& archive) {
+  for (const Peer& peer : node_->config().peers) {
+    Peering& peering = peerings_[peer.id];
+    const auto same = [](Message message) { return message; };
+    peering.link.Exchange(archive, same, same);
+    archive(peering.made, peering.closed, peering.why);
+  }
+  archive(incarnations_, ready_);
 }
 
 void Process::OnLinked(NodeId peer, Message message) {

@@ -22,6 +22,7 @@ class Watched final : public PartyPolicy {
     told_(round);
     return Action::kEscalate;
   }
+  void Exchange(Archive&) override {}
 
  private:
   const Told told_;

@@ -94,7 +94,10 @@ void Driver::Cycle() {
   if (watch_.next() <= now) LookAtWaits(now);
   if (acknowledge_at_ <= now) AcknowledgeAll();
   Pump();
-  if (journal_) RecordReceived();
+  if (journal_) {
+    RecordReceived();
+    if (node_->config().role != Role::kWorker) CutJournal();  // a worker's begins with a note
+  }
   sessions_.Sweep();
 }
 

@@ -44,6 +44,8 @@ struct LinkCounts {
   Traffic data[kDirections];  // training traffic (IsData)
   std::uint64_t control_bytes = 0;
   Time busy = 0;
+
+  void Exchange(Archive& archive) { archive(data[0], data[1], control_bytes, busy); }
 };
 
 struct Report {
@@ -96,6 +98,8 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void WhenReady(Key key, Round round, ReadyCallback callback);
   void Leave();
   const Resumed& resumed() const { return resumed_; }
+  // See RecordedNode::Note.
+  void Note(const std::string& text, const std::vector<std::string>& state);
   // Disturbances of the path to a peer, for scenarios; see sessions.h.
   void Cut(NodeId peer) { sessions_.Cut(peer); }
   void Heal(NodeId peer) {
@@ -159,6 +163,12 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void ForgetMessages(NodeId peer);
   void CheckReady();
   void FailCallbacks();
+
+  // snapshot.cc
+  // `state`: of the worker's latest note.
+  void CutJournal(const std::vector<std::string>& state = {});
+  void ExchangeOutside(Archive& archive);
+  void OnSnapshot(Archive& archive) override;
 
   // recovery.cc
   void BeginJournal();
@@ -255,6 +265,8 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
 
   std::shared_ptr<JournalFile> journal_;  // or null
   Resumed resumed_;
+  std::vector<std::string> notes_;  // of this process and those before it
+  std::uint32_t restarts_ = 0;      // processes of this node before this one
   std::unique_ptr<RecordedNode> node_;
   std::unique_ptr<Shaper> shaper_;
   bool ready_ = false;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdio>
 #include <utility>
@@ -18,7 +19,7 @@
 namespace geomx::io {
 namespace {
 
-constexpr char kJournalMagic[] = "GMXJRNL1";
+constexpr char kJournalMagic[] = "GMXJRNL2";
 constexpr std::size_t kMagicBytes = sizeof kJournalMagic - 1;
 constexpr std::size_t kShort = 4096;  // bytes; payloads up to this size are copied
 constexpr std::uint32_t kMostBody = 1u << 30;
@@ -36,6 +37,16 @@ bool ReadWhole(std::FILE* file, std::byte* into, std::size_t count) {
   return std::fread(into, 1, count, file) == count;
 }
 
+std::string NewName(const std::string& path) { return path + ".new"; }
+
+// Makes the entries of a file's folder durable. Returns an errno, or 0.
+int SyncFolder(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const Fd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return fd && fsync(fd.get()) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
 JournalFile::JournalFile(std::string path) : path_(std::move(path)) {
@@ -44,6 +55,7 @@ JournalFile::JournalFile(std::string path) : path_(std::move(path)) {
   if (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
     throw JournalError("the journal " + path_ + " is in use: its node runs already");
   }
+  unlink(NewName(path_).c_str());  // of a process that was killed while it cut the file
   std::array<std::byte, kMagicBytes> magic;
   const ssize_t got = pread(fd_.get(), magic.data(), magic.size(), 0);
   if (got < 0) throw JournalError("cannot read the journal " + path_ + ": " + ErrorText(errno));
@@ -110,8 +122,14 @@ void JournalFile::Read(const Visit& visit) {
   std::setvbuf(file.get(), nullptr, _IOFBF, 1024 * 1024);
   std::fseek(file.get(), kMagicBytes, SEEK_SET);
   good_ = kMagicBytes;
-  while (auto record = ReadRecord(file.get())) visit(record->body, std::move(record->payload));
+  snapshot_ = 0;
+  while (auto record = ReadRecord(file.get())) {
+    if (record->body[0] == std::byte(RecordKind::kSnapshot)) snapshot_ = good_;
+    visit(record->body, std::move(record->payload));
+  }
   if (std::ferror(file.get()) != 0) Damaged("it cannot be read");
+  if (begin_ && begin_->snapshot && snapshot_ == 0) Damaged("its snapshot is cut short");
+  counted_from_ = snapshot_;
   if (ftruncate(fd_.get(), static_cast<off_t>(good_)) != 0) Unwritable(errno);
   size_ = good_;
 }
@@ -173,10 +191,85 @@ void JournalFile::Commit() {
       if (piece.iov_len == 0) ++at;
     }
   }
+  if (synced_ && fdatasync(fd_.get()) != 0) Unwritable(errno);
   small_.clear();
   pieces_.clear();
   payloads_.clear();
   pending_bytes_ = 0;
+}
+
+void JournalFile::set_synced(bool synced) {
+  synced_ = synced;
+  if (!synced_) return;
+  if (const int error = SyncFolder(path_)) Unwritable(error);
+}
+
+// ---- cutting -----------------------------------------------------------------------------------
+
+JournalFile::~JournalFile() {
+  if (cutting()) PutOffCut();
+}
+
+JournalOut& JournalFile::BeginCut() {
+  copied_from_ = size_;
+  next_ = std::make_unique<JournalFile>(NewName(path_));
+  JournalBegin begin = *begin_;
+  begin.snapshot = true;
+  begin.Write(*next_);
+  return *next_;
+}
+
+void JournalFile::SyncCut() {
+  next_->Commit();
+  next_->snapshot_ = next_->size_;
+  sync_ = std::async(std::launch::async, [fd = next_->fd_.get()] { return fsync(fd) == 0 ? 0 : errno; });
+}
+
+std::string JournalFile::TryFinishCut() {
+  if (sync_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return {};
+  Commit();
+  try {
+    if (const int error = sync_.get()) next_->Unwritable(error);
+    next_->CopyTail(*this, copied_from_);
+    if (synced_ && fdatasync(next_->fd_.get()) != 0) next_->Unwritable(errno);
+    if (rename(next_->path_.c_str(), path_.c_str()) != 0) next_->Unwritable(errno);
+  } catch (const JournalError& error) {
+    PutOffCut();
+    return error.what();
+  }
+  fd_ = std::move(next_->fd_);
+  begin_ = next_->begin_;
+  size_ = next_->size_;
+  snapshot_ = counted_from_ = next_->snapshot_;
+  next_.reset();
+  // Until the new name is on the disk, the old file would be found there, without later records.
+  if (const int error = SyncFolder(path_); error != 0 && synced_) Unwritable(error);
+  return {};
+}
+
+void JournalFile::CopyTail(const JournalFile& old, std::uint64_t from) {
+  std::vector<std::byte> bytes(1 << 20);
+  while (from < old.size_) {
+    const std::size_t most = std::min<std::uint64_t>(bytes.size(), old.size_ - from);
+    const ssize_t got = pread(old.fd_.get(), bytes.data(), most, static_cast<off_t>(from));
+    if (got <= 0) old.Unwritable(got < 0 ? errno : EIO);
+    for (ssize_t done = 0; done < got;) {
+      const ssize_t written = pwrite(fd_.get(), bytes.data() + done, static_cast<std::size_t>(got - done),
+                                     static_cast<off_t>(size_));
+      if (written <= 0) Unwritable(written < 0 ? errno : ENOSPC);
+      done += written;
+      size_ += static_cast<std::uint64_t>(written);
+    }
+    from += static_cast<std::uint64_t>(got);
+  }
+}
+
+void JournalFile::PutOffCut() {
+  if (sync_.valid()) sync_.wait();
+  sync_ = {};
+  if (next_) unlink(next_->path_.c_str());
+  next_.reset();
+  counted_from_ = size_;
 }
 
 }  // namespace geomx::io

@@ -178,7 +178,7 @@ bool Loop::WasDone(RecordKind kind, std::uint32_t number) {
 void Loop::Note(const std::string& text, std::vector<std::string> state) {
   Driver& driver = state_->driver;
   std::lock_guard lock(verbs_);
-  driver.Post([&driver, text, state = std::move(state)] { driver.node().Note(text, state); });
+  driver.Post([&driver, text, state = std::move(state)] { driver.Note(text, state); });
 }
 
 Resumed Loop::TakeResumed() {

@@ -89,7 +89,9 @@ void Driver::Recover() {
   }
   node_->RecordTo(journal_.get());
   journal_->Add(RecordWriter(RecordKind::kRestart).body(), {});
-  roster_incarnations_[name_] += replay.restarts() + 1;
+  restarts_ = replay.restarts() + 1;
+  roster_incarnations_[name_] += restarts_;
+  notes_ = resumed_.notes;
   restarted_at_the_end_ = node_->stopped();
   GoOn(replay);
   const Time took = (Now() - began) / kMillisecond;

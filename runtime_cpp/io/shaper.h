@@ -81,6 +81,12 @@ class Shaper {
   // REQUIRES: Idle, and Advance(now) was called.
   void Start(NodeId peer, Lane lane, Message message, Time now);
 
+  // Calls `visit` with each message under way.
+  void EachUnderWay(const std::function<void(NodeId, Lane, const Message&)>& visit) const {
+    for (const auto& [id, link] : links_) {
+      if (link.message) visit(id.first, id.second, *link.message);
+    }
+  }
   // Messages under way to `peer` are for a process that is gone.
   void Outdate(NodeId peer);
 

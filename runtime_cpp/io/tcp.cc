@@ -134,10 +134,16 @@ void FrameLink::Begin(std::uint32_t sent, std::uint32_t received) {
   link_.arrivals.Begin(received);
 }
 
-void FrameLink::Restore(Message message) {
+FrameLink::Outgoing FrameLink::Restored(Message message) {
   Outgoing frame = MakeFrame(std::move(message), 0, 0);
   frame.told = true;
-  link_.outbox.AddLeft(std::move(frame));
+  return frame;
+}
+
+void FrameLink::Restore(Message message) { link_.outbox.AddLeft(Restored(std::move(message))); }
+
+void FrameLink::Exchange(Archive& archive) {
+  link_.Exchange(archive, [](const Outgoing& frame) { return frame.message; }, &FrameLink::Restored);
 }
 
 long FrameLink::Write(int fd, TlsStream* tls, std::size_t limit, const Done& done) {

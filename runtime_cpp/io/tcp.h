@@ -103,6 +103,7 @@ class FrameLink {
   // ---- from a journal; see core/link.h ----
   void Begin(std::uint32_t sent, std::uint32_t received);
   void Restore(Message message);  // one that may have left
+  void Exchange(Archive& archive);
   bool Arrived() { return link_.arrivals.Take(); }
   bool Acknowledge(std::uint32_t received) { return link_.outbox.Acknowledge(received); }
   std::uint32_t acknowledged() const { return link_.outbox.acknowledged(); }
@@ -126,6 +127,7 @@ class FrameLink {
   };
 
   static Outgoing MakeFrame(Message message, Time arrives, Time now);
+  static Outgoing Restored(Message message);
   Outcome Restart(Outcome outcome);
 
   geomx::Link<Outgoing> link_;

@@ -26,6 +26,7 @@ class BlockSlicer final : public Slicer {
     }
     slices = std::move(blocks);
   }
+  void Exchange(Archive&) override {}
 
  private:
   std::uint32_t rows_, reliable_every_;

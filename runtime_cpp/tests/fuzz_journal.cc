@@ -15,6 +15,7 @@
 
 #include "core/crc32c.h"
 #include "core/optimizer.h"
+#include "core/recorded_node.h"
 #include "core/replay.h"
 #include "core/state.h"
 #include "core/worker.h"
@@ -109,6 +110,23 @@ void ReadRecords(Bytes bytes) {
   }
 }
 
+// The state of a node, as a journal's snapshot.
+void ReadSnapshot(Bytes saved) {
+  Node node(Config());
+  node.AssumeStarted();
+  check::IgnoredReplay ignored;
+  Replay replay(node, ignored);
+  try {
+    replay.Apply(RecordWriter(RecordKind::kState).Put(false).body(), Payload::Copy(saved));
+    replay.Apply(RecordWriter(RecordKind::kSnapshot).Put(Time{1}).Put(std::uint32_t{0}).body(), {});
+  } catch (const JournalError& error) {
+    if (*error.what() == 0) throw std::logic_error("refused without a reason");
+    return;
+  }
+  geomx::Digest digest(0);
+  node.Describe(digest);
+}
+
 void ReadState(unsigned which, Bytes fields) {
   FieldWriter writer;
   writer.Append(fields);
@@ -133,7 +151,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const unsigned variant = data[0] / 4;
   switch (data[0] % 4) {
     case 0: ReadState(variant, rest); break;
-    case 1: ReadRecords(rest); break;
+    case 1: variant % 2 == 0 ? ReadRecords(rest) : ReadSnapshot(rest); break;
     default: ReadFile({rest.begin(), rest.end()}, data[0] % 4 == 2); break;
   }
   return 0;
@@ -160,6 +178,32 @@ std::vector<std::byte> State(Random& random, unsigned which) {
   const std::vector<std::byte> saved = optimizer->Save();
   constexpr std::size_t kFields = 24 + 4 + 9;  // behind the head and the kind, "optimizer"
   return {saved.begin() + kFields, saved.end()};
+}
+
+struct Pieces final : JournalOut {
+  void Add(std::span<const std::byte> body, const Payload& payload) override {
+    if (body[0] != std::byte(RecordKind::kState)) return;
+    for (const Bytes& piece : payload.pieces()) bytes.insert(bytes.end(), piece.begin(), piece.end());
+  }
+  void Commit() override {}
+  std::vector<std::byte> bytes;
+};
+
+std::vector<std::byte> Snapshot(Random& random) {
+  RecordedNode node(Config());
+  node.node().AssumeStarted();
+  for (Key key = 0; key < 2; ++key) {
+    node.Declare(key, 4, Worker::Cut(key, 4, {{.elements = 4}}));
+    const auto value = std::make_shared<std::vector<float>>(4, 1.0f);
+    if (Below(random, 2) == 0) node.Init(key, value->data(), value, 0);
+    for (auto pushes = Below(random, 3); pushes > 0; --pushes) {
+      node.Submit(key, {.value = value->data(), .owner = value}, 1);
+    }
+  }
+  while (node.PollEvent()) continue;
+  Pieces pieces;
+  node.Snapshot(pieces, {.held = {}, .under_way = {}, .restarts = 0, .exchange = [](Archive&) {}}, 2);
+  return pieces.bytes;
 }
 
 // A record that is right, or nearly: fields are small numbers, so that records meet each other.
@@ -215,8 +259,10 @@ std::vector<std::byte> Input(Random& random) {
   std::vector<std::byte> input = {std::byte(target)};
   const auto append = [&input](Bytes bytes) { input.insert(input.end(), bytes.begin(), bytes.end()); };
   if (target % 4 == 0) append(State(random, target / 4));
-  if (target % 4 > 1) append(std::as_bytes(std::span("GMXJRNL1", kMagicBytes)));
-  for (auto records = Below(random, 12); target % 4 > 0 && records > 0; --records) {
+  const bool snapshot = target % 4 == 1 && target / 4 % 2 == 1;
+  if (snapshot) append(Snapshot(random));
+  if (target % 4 > 1) append(std::as_bytes(std::span("GMXJRNL2", kMagicBytes)));
+  for (auto records = Below(random, 12); target % 4 > 0 && !snapshot && records > 0; --records) {
     const auto [body, payload] = Record(random);
     FieldWriter sizes;
     if (target % 4 == 1) {

@@ -16,6 +16,7 @@ struct IgnoredReplay final : Replay::Handler {
   void OnLinkMade(NodeId) override {}
   void OnLinkDown(NodeId, const std::string&) override {}
   void OnReady() override {}
+  void OnSnapshot(Archive&) override {}
   void OnEvent(Event, Time) override {}
 };
 

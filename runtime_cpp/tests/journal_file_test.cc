@@ -156,6 +156,128 @@ TEST(DamagedJournalsAreRefused) {
   }
 }
 
+// Runs, cuts and kills of a node's process: whatever moment a copy of its folder is taken at, and wherever
+// the last write of each file ends, a new process reads the state and all that was committed.
+TEST(JournalsThatAreCutLoseNothing) {
+  int cuts = 0, torn = 0;
+  check::ForSeeds(8, [&](std::uint64_t seed) {
+    check::Random random(seed);
+    const Folder folder;
+    WriteSome(folder.file(), random, 3);
+    JournalFile journal(folder.file());
+    ReadAll(journal);
+    journal.set_synced(seed % 4 == 0);
+    journal.set_least(check::Between(random, 0, 3000));
+    std::uint64_t state = 0;  // of a node that counts its calls
+    const auto reread = [&](std::size_t lost) {
+      const Folder copy;
+      const std::string whole = Content(folder.file());
+      Store(copy.file(), whole.substr(0, whole.size() - std::min(lost, whole.size())));
+      if (check::Chance(random, 0.5)) Store(copy.file() + ".new", "GMXJRNL");  // begun, and not finished
+      JournalFile again(copy.file());
+      CHECK(!std::filesystem::exists(copy.file() + ".new"));
+      std::uint64_t found = 0;
+      std::string pieces;
+      again.Read([&](std::span<const std::byte> body, const Payload& payload) {
+        std::vector<std::byte> scratch;
+        const auto kind = static_cast<RecordKind>(body[0]);
+        if (kind == RecordKind::kState) pieces += Text(payload.Contiguous(scratch));
+        if (kind == RecordKind::kSnapshot) found = std::stoull(pieces);
+        if (kind == RecordKind::kResume) ++found;
+      });
+      return found;
+    };
+    for (int i = 0; i < 60; ++i) {
+      const std::string call(check::Between(random, 1, 200), static_cast<char>(RecordKind::kResume));
+      journal.Add(std::as_bytes(std::span(call)), {});
+      journal.Commit();
+      ++state;
+      if (journal.cutting()) {
+        const bool finish = check::Chance(random, 0.5);
+        while (finish && journal.cutting()) CHECK_EQ(journal.TryFinishCut(), "");
+      } else if (journal.long_enough()) {
+        ++cuts;
+        JournalOut& next = journal.BeginCut();
+        const std::string text = std::to_string(state);
+        for (std::size_t at = 0; at < text.size(); ++at) {
+          const auto piece = std::make_shared<std::string>(text.substr(at, 1));
+          next.Add(RecordWriter(RecordKind::kState).Put(at + 1 < text.size()).body(),
+                   Payload::View(std::as_bytes(std::span(*piece)), piece));
+        }
+        next.Add(RecordWriter(RecordKind::kSnapshot).Put(Time{0}).Put(std::uint32_t{0}).body(), {});
+        journal.SyncCut();
+      }
+      CHECK_EQ(reread(0), state);
+      const std::size_t lost = check::Between(random, 1, 16 + call.size());  // of the last record
+      if (check::Chance(random, 0.3)) {
+        ++torn;
+        CHECK_EQ(reread(lost), state - 1);
+      }
+    }
+  });
+  CHECK(cuts > 2 && torn > 2);
+}
+
+// A file is renamed when its snapshot is on the disk; one that ends in it is damaged, and said to be.
+TEST(SnapshotsThatAreCutShortAreRefused) {
+  const Folder folder;
+  check::Random random(4);
+  WriteSome(folder.file(), random, 3);
+  {
+    JournalFile journal(folder.file());
+    ReadAll(journal);
+    JournalOut& next = journal.BeginCut();
+    next.Add(RecordWriter(RecordKind::kState).Put(false).body(), Payload::Copy(std::as_bytes(std::span("state"))));
+    next.Add(RecordWriter(RecordKind::kSnapshot).Put(Time{0}).Put(std::uint32_t{0}).body(), {});
+    journal.SyncCut();
+    while (journal.cutting()) CHECK_EQ(journal.TryFinishCut(), "");
+  }
+  const std::string whole = Content(folder.file());
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    Store(folder.file(), whole.substr(0, size));
+    std::string said;
+    bool begun = false;
+    try {
+      JournalFile journal(folder.file());
+      begun = journal.begin().has_value();
+      if (begun) ReadAll(journal);
+    } catch (const JournalError& error) {
+      said = error.what();
+    }
+    CHECK_EQ(begun, said.find("its snapshot is cut short") != std::string::npos);
+  }
+}
+
+// A disk that is too full for a snapshot leaves the long journal as it is.
+TEST(AFullDiskPutsOffTheSnapshot) {
+  const Folder folder;
+  check::Random random(5);
+  WriteSome(folder.file(), random, 20);
+  const std::string whole = Content(folder.file());
+  JournalFile journal(folder.file());
+  ReadAll(journal);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 1000, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  JournalOut& next = journal.BeginCut();
+  const std::vector<std::byte> bytes(5000, std::byte{7});
+  next.Add(RecordWriter(RecordKind::kState).Put(false).body(), Payload::Copy(bytes));
+  bool refused = false;
+  try {
+    journal.SyncCut();
+  } catch (const JournalError&) {
+    refused = true;
+    journal.PutOffCut();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK(refused && !journal.cutting());
+  CHECK(!std::filesystem::exists(folder.file() + ".new"));
+  CHECK(Content(folder.file()) == whole);
+}
+
 // As on a full disk, a failed write is an error that names the file.
 TEST(AFailedWriteNamesTheJournal) {
   const Folder folder;

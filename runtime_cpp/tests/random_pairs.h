@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <sstream>
 #include <tuple>
 #include <vector>
 
@@ -50,10 +51,20 @@ class RandomPairs final : public Coordinator {
     }
   }
 
+  void Exchange(Archive& archive) override {
+    std::ostringstream text;
+    text << random_;
+    std::string random = text.str();
+    archive(items_, random);
+    std::istringstream(random) >> random_;
+  }
+
  private:
   struct Item {
     Round round = 0;
     std::set<NodeId> holders, missing;
+
+    void Exchange(Archive& archive) { archive(round, holders, missing); }
   };
   std::map<std::tuple<bool, NodeId, Key, std::uint32_t>, Item> items_;
   Random random_{7};

@@ -283,6 +283,7 @@ std::vector<Wire::Move> Wire::Moves() {
 }
 
 bool Wire::Step() {
+  CutOne();
   if (CrashOne()) return true;
   const std::vector<Move> moves = Moves();
   if (moves.empty()) return false;
@@ -386,6 +387,35 @@ void Wire::CrashNodes(const std::vector<NodeId>& ids, double chance,
   };
 }
 
+void Wire::CutOne() {
+  if (mortal_.empty() || !Chance(random, cut_chance_)) return;
+  const NodeId id = mortal_[Between(random, 0, mortal_.size() - 1)];
+  Member& member = members_.at(id);
+  if (!member.node->node().Resting()) return;
+  ++cuts_;
+  member.node->Commit();
+  geomx::OutsideNode outside;
+  for (const auto& [order, held] : member.held) {
+    outside.held.push_back({held.from, static_cast<Time>(order), held.message});
+  }
+  for (const auto& [peer, messages] : member.under_way) {
+    for (const Message& message : messages) outside.under_way.push_back({peer, Lane::kReliable, message});
+  }
+  outside.exchange = [&](Archive& archive) { ExchangeLinks(archive, id); };
+  Journal cut;
+  member.node->Snapshot(cut, outside, now_);
+  cut.Commit();
+  *member.journal = std::move(cut);
+}
+
+void Wire::ExchangeLinks(Archive& archive, NodeId id) {
+  for (const Peer& peer : members_.at(id).node->config().peers) {
+    carriers_->LinkOf(id, peer.id).Exchange(
+        archive, [](const Message& message) { return message; },
+        [](Message message) { return message; });
+  }
+}
+
 bool Wire::CrashOne() {
   if (mortal_.empty() || !Chance(random, crash_chance_)) return false;
   Crash(mortal_[Between(random, 0, mortal_.size() - 1)]);
@@ -408,9 +438,12 @@ void Wire::Crash(NodeId id) {
 
 void Wire::Restart(Member& member, NodeId id) {
   struct Restorer final : geomx::Replay::Handler {
+    Wire& wire;
     Carriers& carriers;
     NodeId self;
-    Restorer(Carriers& its_carriers, NodeId its_self) : carriers(its_carriers), self(its_self) {}
+    Restorer(Wire& its_wire, NodeId its_self)
+        : wire(its_wire), carriers(*its_wire.carriers_), self(its_self) {}
+    void OnSnapshot(Archive& archive) override { wire.ExchangeLinks(archive, self); }
     void OnTaken(NodeId, const Message&) override {}
     void OnLinked(NodeId peer, Message message) override {
       carriers.LinkOf(self, peer).outbox.AddLeft(std::move(message));
@@ -426,7 +459,7 @@ void Wire::Restart(Member& member, NodeId id) {
     void OnEvent(Event, Time) override {}
   };
   carriers_->Crash(id);
-  Restorer restorer(*carriers_, id);
+  Restorer restorer(*this, id);
   member.node = std::make_unique<RecordedNode>(member.make());
   begin_(member.node->node());
   geomx::Replay replay(member.node->node(), restorer);

@@ -84,6 +84,9 @@ class Wire {
   // called first with each new node. REQUIRES: BreakConnections.
   void CrashNodes(const std::vector<NodeId>& ids, double chance, std::function<void(Node&)> begin);
   std::uint64_t crashes() const { return crashes_; }
+  // From now on, journals begin anew with a snapshot of their node at random times.
+  void CutJournals(double chance) { cut_chance_ = chance; }
+  std::uint64_t cuts() const { return cuts_; }
 
   Faults faults;
   Random random;
@@ -134,6 +137,8 @@ class Wire {
   void Crash(NodeId id);
   void Restart(Member& member, NodeId id);
   bool CrashOne();
+  void CutOne();
+  void ExchangeLinks(Archive& archive, NodeId id);
   void Record(NodeId id, std::function<std::string(Node&)> call, std::string output = {});
   void TakeEvents(NodeId id);
   static std::size_t WaitForDevice(Node& node);
@@ -155,7 +160,8 @@ class Wire {
   std::vector<NodeId> mortal_;
   double crash_chance_ = 0;
   std::function<void(Node&)> begin_;
-  std::uint64_t crashes_ = 0;
+  std::uint64_t crashes_ = 0, cuts_ = 0;
+  double cut_chance_ = 0;
   std::vector<Loose> loose_;
   std::vector<std::pair<int, Loose>> held_;  // (Drives left, message)
   std::map<std::tuple<NodeId, NodeId, Kind>, Traffic> traffic_;
