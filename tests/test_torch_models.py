@@ -7,6 +7,7 @@ import gc
 import pickle
 import warnings
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,16 +125,67 @@ def test_servers_receive_the_options_of_a_checkpoint(seed: int) -> None:
         assert_same(values, expected, NEAR)
 
 
+@pytest.mark.parametrize("kind", ["momentum", "adam"])
+def test_checkpoints_hold_the_servers_state(kind: str, seed: int, tmp_path: Path) -> None:
+    """Training that continues from a file has the bits of one that was never interrupted."""
+    momentum: Make = lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)  # noqa: E731
+    make = {"momentum": momentum, "adam": OPTIMIZERS["adam"]}[kind]
+    path = tmp_path / "checkpoint"
+
+    def body(store: kv.KVStore, steps: int, saves: bool, loads: bool) -> list[np.ndarray]:
+        net = network()
+        saved = torch.load(path, weights_only=True) if loads else None
+        if saved is not None:
+            net.load_state_dict(saved[0])
+        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, store=store)
+        if saved is not None:
+            optimizer.load_state_dict(saved[1])
+        share = slice(store.global_rank, None, store.num_all_workers)
+        inputs, targets = data(seed)
+        values = train(optimizer, net, inputs[share], targets[share], steps)
+        if saves:
+            state = (net.state_dict(), optimizer.state_dict())
+            assert ("servers" in state[1]["geomx"]) == store.is_master_worker
+            if store.is_master_worker:
+                torch.save(state, path)
+        return values
+
+    parties = {"east": 1, "west": 2}
+    whole = everyone(lambda store: body(store, 6, False, False), parties)
+    everyone(lambda store: body(store, 3, True, False), parties)
+    for halves, at_once in zip(
+        everyone(lambda store: body(store, 3, False, True), parties), whole, strict=True
+    ):
+        assert all(np.array_equal(*pair) for pair in zip(halves, at_once, strict=True))
+
+
 def test_checkpoints_without_the_servers_state_cause_a_warning() -> None:
-    def body(store: kv.KVStore, make: Make) -> None:
+    make = OPTIMIZERS["adam"]
+
+    def body(store: kv.KVStore) -> None:
+        net = network()
+        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, store=store)
+        state = optimizer.state_dict()
+        state["geomx"].pop("servers")
+        optimizer.load_state_dict(state)
+
+    with pytest.warns(UserWarning, match="holds no state of the global servers' optimizers"):
+        everyone(body, {"east": 1})
+
+    def kept(store: kv.KVStore) -> None:
         net = network()
         geomx.torch.Optimizer(make(net.parameters()), net, store=store).state_dict()
 
-    with pytest.warns(UserWarning, match="keep the state of AdamW.*update='worker'"):
-        everyone(lambda store: body(store, OPTIMIZERS["adamw"]), {"east": 1})
+    with pytest.warns(UserWarning, match="the parties keep the weights and the state of Adam"):
+        everyone(kept, {"east": 1, "west": 1}, accel=["bisparse"])
+
+    def stateless(store: kv.KVStore) -> None:
+        net = network()
+        geomx.torch.Optimizer(SGD(net.parameters()), net, store=store).state_dict()
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        everyone(lambda store: body(store, SGD), {"east": 1})
+        everyone(stateless, {"east": 1})
 
 
 # ---- unused parameters ----

@@ -61,15 +61,18 @@ def fetched(member: Member, entries: Iterable[Entry], master: bool) -> bytes:
     return file.getvalue()
 
 
-def load(
-    member: Member, entries: Iterable[Entry], optimizer: Any, content: bytes, master: bool
-) -> None:
+def text_of(optimizer: Any) -> str:
+    """Return what servers are told of an optimizer, as for `geomx.kv.KVStore.set_optimizer`."""
+    return optimizer_text(optimizer_numbers(optimizer, {}))
+
+
+def load(member: Member, entries: Iterable[Entry], text: str, content: bytes, master: bool) -> None:
     """Have the optimizers on the global servers continue from a state, before the next push.
 
     Args:
         member: A worker.
         entries: All keys.
-        optimizer: What the servers run, as for `geomx.kv.KVStore.set_optimizer`.
+        text: What the servers run, as of `text_of`.
         content: Of `fetched`.
         master: Whether this worker sends it; others only check it.
 
@@ -83,7 +86,6 @@ def load(
         for entry in entries
         for index, (_, count, _, _) in enumerate(entry.shards)
     }
-    text = optimizer_text(optimizer_numbers(optimizer, {}))
     saved = _read(content)
     if saved.keys() != elements.keys():
         raise GeomxError(

@@ -231,8 +231,8 @@ class KVStore(mx.kvstore.KVStore):
             raise GeomxError("set an optimizer before its states are loaded: they have no options")
         self._settle()
         content, master = Path(fname).read_bytes(), self._store.is_master_worker
-        optimizer = self._updater.optimizer
-        states.load(self._store.member, self._entries(), optimizer, content, master)
+        text = states.text_of(self._updater.optimizer)
+        states.load(self._store.member, self._entries(), text, content, master)
 
     def _entries(self) -> list[Entry]:
         return [self._store.entry(key) for key in self._store.keys]

@@ -26,6 +26,7 @@ from geomx import kv
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_optimizers
 from geomx.plugin.parts import optimizer_text
+from geomx.torch.checkpoints import fetched, restore
 from geomx.torch.exchange import NO_WEIGHTS, checked, claimed, shaped
 from geomx.torch.numbers import groups, keeps_state, translated
 from geomx.torch.slots import OWN_CHANGED, Slot, trained
@@ -235,25 +236,21 @@ class Optimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, and the number of steps made.
 
-        The state of an optimizer on global servers (momentum) is not included, and causes a
-        warning.
+        On the first worker, the state of an optimizer on the global servers (momentum) is included;
+        where the parties keep the weights, it is not, and a warning says so.
         """
-        if self._kept_away:
-            warnings.warn(
-                f"global servers keep the state of {type(self.inner).__name__}, which is not in a "
-                "checkpoint: geomx.torch.Optimizer(..., update='worker') keeps it here",
-                stacklevel=2,
-            )
-        return {**self.inner.state_dict(), _STATE: {"step": self._steps.step}}
+        self.wait()
+        own = fetched(self._store, type(self.inner).__name__) if self._kept_away else {}
+        return {**self.inner.state_dict(), _STATE: {"step": self._steps.step, **own}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned, or a state of the wrapped optimizer.
 
-        All workers call it, between two steps. Servers start with a new state and the loaded
-        numbers.
+        All workers call it, between two steps; servers continue from their state if it is included.
 
         Raises:
             ConfigError: Servers cannot run the optimizer with these numbers.
+            GeomxError: The servers' state is damaged, or of another optimizer or other tensors.
             NodeLost: A node of the job died.
         """
         state = dict(state_dict)
@@ -262,6 +259,8 @@ class Optimizer(torch.optim.Optimizer):
         if own is not None:
             self._steps.step = own["step"]
         self._choose()
+        if self._kept_away and own:
+            restore(self._store, self._server_text, own)
         self._store.barrier()
 
     # ---- initialisation ----
@@ -284,8 +283,9 @@ class Optimizer(torch.optim.Optimizer):
         self._steps_locally = here is not None
         if self._by_gradients:
             self._told, self._kept_away = groups(self.inner), keeps_state(numbers)
+        self._server_text = "" if at_servers is None else optimizer_text(at_servers)
         if at_servers is not None and self._store.is_master_worker:
-            self._store.instruct("optimizer\n" + optimizer_text(at_servers))
+            self._store.instruct("optimizer\n" + self._server_text)
 
     def _introduce(self, named: Mapping[str, torch.Tensor]) -> None:
         """Give every parameter a key, and set it to the first worker's value."""
