@@ -80,6 +80,9 @@ class NodeConfig:
 
     def set_rounds(self, together: bool, staleness_bound: int | None, update_at_party: bool) -> None: ...
 
+    def set_quorum(self, parties: int, deadline_s: float) -> None:
+        """Let global rounds close with that many parties, after a deadline."""
+
     @property
     def parents(self) -> list[int]: ...
 
@@ -546,7 +549,8 @@ class Fabric:
     def take_notices(self) -> list:
         """
         Return and clear the notices for Python: (node, kind, key, round, text, reason, values,
-        partial); partial is (shard, workers, global round) of a round without some nodes.
+        partial); partial is (shard, workers, global round, late) of a round without some nodes,
+        or with contributions that were late: (node, round that it was pushed for).
         """
 
     def expect_faults(self) -> None:
@@ -588,6 +592,9 @@ class Fabric:
 
     def round(self, node: int, key: int) -> int:
         """Return the round of a worker's last complete value of a tensor."""
+
+    def reached(self, node: int, key: int) -> int:
+        """Return the rounds that other parties have completed by that value."""
 
     def report_values(self, report: bool) -> None:
         """Set whether every new value at a worker creates a notice."""
@@ -945,7 +952,7 @@ class Loop:
 
     def members(self) -> list:
         """
-        Return notices of participation since the last call: (monotonic s, kind, names, key, shard, round, global round, workers); kinds: gone, back, takes_part, partial.
+        Return notices of participation since the last call: (monotonic s, kind, names, key, shard, round, global round, workers, late); kinds: gone, back, takes_part, partial.
         """
 
     def close(self) -> None:
@@ -981,6 +988,11 @@ class Loop:
 
     def absent(self, key: int) -> bool:
         """Return whether no worker contributed to the last complete value."""
+
+    def reached(self, key: int) -> int:
+        """
+        Return the rounds that other parties have completed by the last complete value.
+        """
 
     def go_on(self, key: int) -> int:
         """

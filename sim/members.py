@@ -143,10 +143,12 @@ class Members:
             self._ended_with.setdefault(server.id, []).append(nodes[node])
             self.kill(nodes[node], reason)
         elif kind == "partial":
-            shard, workers, above = partial
+            shard, workers, above, late = partial
             tensor = simulation.experiment.workload.tensors[key].name
             absent = tuple(nodes[int(each)].name for each in values)
-            row = Partial(now_s, nodes[node].name, tensor, shard, number, above, workers, absent)
+            tardy = tuple(f"{nodes[who].name}:{meant}" for who, meant in late)
+            name = nodes[node].name
+            row = Partial(now_s, name, tensor, shard, number, above, workers, absent, tardy)
             self._participation.partial(row)
         else:
             return False

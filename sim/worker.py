@@ -138,6 +138,7 @@ class SimulatedWorker:
             env.now,
         )
         yield self._carried_out()
+        self._catch_up()
         step = self.steps.step  # includes steps that were counted as repetitions
         simulation.iteration(IterationRow(self, step, self._start_ns, env.now), self._loss)
         every = simulation.experiment.evaluate_every
@@ -145,6 +146,13 @@ class SimulatedWorker:
             self._due = step, env.now / NS
         if report is not None:
             order.answer = self._answers.popleft()
+
+    def _catch_up(self) -> None:
+        """Note the rounds that have closed without this worker's party."""
+        experiment, fabric = self.simulation.experiment, self.simulation.fabric
+        if experiment.faults.quorum is not None:
+            keys = range(len(experiment.workload.tensors))
+            self.steps.reach(max(fabric.reached(self.spec.id, key) for key in keys))
 
     def _carried_out(self) -> simpy.Event:
         self._order = self.simulation.env.event()

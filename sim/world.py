@@ -48,9 +48,10 @@ class Worker(Protocol):
         """Publish the arrival of a new value of `key` to observers."""
 
 
-Notice = tuple[int, str, int, int, str, str, list[float], tuple[int, int, int]]
+Partial = tuple[int, int, int, list[tuple[int, int]]]
+Notice = tuple[int, str, int, int, str, str, list[float], Partial]
 """What the fabric tells: node, kind, key, round, text, reason, values, and of a round that was
-closed without some nodes (shard, workers, global round)."""
+closed without some nodes, or with late contributions: (shard, workers, global round, late)."""
 
 
 class IterationRow(NamedTuple):

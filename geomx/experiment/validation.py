@@ -31,6 +31,8 @@ def validate(experiment: Experiment) -> None:
     selection.placement(cluster, experiment.workload.tensors)
     if experiment.faults.continues:
         _check_continues(experiment)
+    if experiment.faults.quorum is not None:
+        _check_quorum(experiment, experiment.faults.quorum)
     warn_of_idle_plugins(experiment)
     if experiment.tcp.congestion in LOSS_BASED:
         warn_of_uneven_round_trips(experiment.tcp.congestion, wan_ways(cluster, selection))
@@ -68,6 +70,26 @@ def _check_members(experiment: Experiment) -> None:
             remedy = f"sync={name} plans the steps of all workers, none of which may leave before"
             raise ConfigError(key, value, remedy)
     experiment.happens.check()
+
+
+def _check_quorum(experiment: Experiment, quorum: float) -> None:
+    """Check that global rounds can close without parties that are late.
+
+    Raises:
+        ConfigError: There are fewer parties, or the sync algorithm has no common rounds, or plans
+            the steps of all workers.
+    """
+    cluster, selection = experiment.cluster, experiment.selection
+    parties, name = len(cluster.parties), selection.sync[0]
+    remedy = "leave faults.quorum and faults.deadline_s out"
+    if quorum > parties:
+        raise ConfigError("faults.quorum", quorum, f"must be at most {parties}, the parties")
+    if not selection.sync_policy(cluster).together:
+        why = f"sync={name} applies each party's push by itself and has no common rounds"
+        raise ConfigError("faults.quorum", quorum, f"{why}; {remedy}")
+    if selection.coordinators(cluster):
+        why = f"sync={name} plans the steps of all workers so that none is late"
+        raise ConfigError("faults.quorum", quorum, f"{why}; {remedy}")
 
 
 def _check_continues(experiment: Experiment) -> None:

@@ -157,6 +157,8 @@ def node_config(
     if live and node.role in ("server", "global_server"):
         _set_device(config, runtime.server_device)
     config.set_rounds(shared.together, shared.staleness_bound, shared.at_party)
+    if faults.quorum is not None:
+        config.set_quorum(faults.quorum_of(len(cluster.parties)), faults.deadline_s or 0.0)
     below, above = children(cluster, node), parents(cluster, node)
     config.scheduler = cluster.scheduler.id
     config.children = [child.id for child in below]

@@ -260,10 +260,11 @@ class Collector:
         elif kind == "takes_part":
             self._participation.takes_part(time_s, names[0])
         elif kind == "partial":
-            key, shard, number, above, workers = note["about"]
+            key, shard, number, above, workers, late = note["about"]
             tensor = self._experiment.workload.tensors[key].name
             absent = tuple(names)
-            row = Partial(time_s, node.name, tensor, shard, number, above, workers, absent)
+            tardy = tuple(f"{name}:{meant}" for name, meant in late)
+            row = Partial(time_s, node.name, tensor, shard, number, above, workers, absent, tardy)
             self._participation.partial(row)
 
     def finish(self, wall_seconds: float) -> Results:

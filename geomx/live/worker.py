@@ -144,6 +144,9 @@ class LiveWorker:
             order.answer = self._member.consult(order.report, self._clock.now_ns / NS)
             reply_ns = _ns(self._member.now())
         end_ns = self._waited(reply_ns)
+        if self._member.spec.faults.quorum is not None:
+            reached = self._member.loop.reached
+            self._steps.reach(max(reached(key) for key in self._keys))
         self._progress.finished(self._compute_s, order.answer)
         self._note(end_ns)
         self._start_ns = end_ns

@@ -7,10 +7,11 @@ module does not import Hydra, because live node processes use it too.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from annotated_types import Ge, Interval, MinLen
+from annotated_types import Ge, Gt, Interval, MinLen
 
 from geomx.errors import ConfigError
 from geomx.options.bounds import Amount, Count, Device, OneOf, Share
@@ -62,6 +63,11 @@ class FaultOptions:
     suspect_s: Annotated[float | None, Ge(0.1)] = None
     # With wait: seconds of silence after which the run ends as with stop.
     patience_s: Annotated[float, Ge(0.1)] = 600.0
+    # With continue: number of parties (below 1: their share) that must have contributed before a
+    # global round may close without the others; null: rounds wait for all present parties.
+    quorum: Annotated[float | None, Gt(0)] = None
+    # Seconds for which a global round then waits for the others.
+    deadline_s: Annotated[float | None, Ge(0)] = None
     # Upper bound on the seconds between two attempts to reconnect; the first ones are sooner.
     redial_s: Annotated[float, Interval(ge=0.02, le=60)] = 1.0
     # log: nodes log what they receive in the folder durable/ of the run, and are restarted from
@@ -93,6 +99,27 @@ class FaultOptions:
         if self.continues and self.durable == "log":
             remedy = "lets others wait for nodes that were killed; choose on_loss=wait with it"
             raise ConfigError("durable", self.durable, remedy)
+        if self.quorum is None and self.deadline_s is not None:
+            raise ConfigError("deadline_s", self.deadline_s, "has no effect without faults.quorum")
+        if self.quorum is None:
+            return
+        if self.quorum >= 1 and self.quorum != int(self.quorum):
+            remedy = "must be a whole number of parties, or a share of them below 1"
+            raise ConfigError("quorum", self.quorum, remedy)
+        if self.deadline_s is None:
+            remedy = (
+                "needs faults.deadline_s, the seconds for which a round then waits for the others"
+            )
+            raise ConfigError("quorum", self.quorum, remedy)
+        if not self.continues:
+            remedy = "needs faults.on_loss=continue, with which rounds close without some parties"
+            raise ConfigError("quorum", self.quorum, remedy)
+
+    def quorum_of(self, parties: int) -> int:
+        """Return the number of parties, of `parties`, with which a round may close; 0: all."""
+        if self.quorum is None:
+            return 0
+        return int(self.quorum) if self.quorum >= 1 else math.ceil(self.quorum * parties - 1e-9)
 
     def suspect_after_s(self, runtime: RuntimeOptions) -> float:
         """Return the seconds of silence after which a peer is suspect."""

@@ -28,7 +28,9 @@ _INTEGERS = frozenset(
     {"iteration", "samples", "bytes", "messages", "control_bytes", "shard", "round"}
     | {"global_round", "workers"}
 )
-_TEXTS = frozenset({"worker", "party", "source", "target", "kind", "server", "tensor", "absent"})
+_TEXTS = frozenset(
+    {"worker", "party", "source", "target", "kind", "server", "tensor", "absent", "late"}
+)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip archive can hold
 
 

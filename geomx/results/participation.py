@@ -16,7 +16,7 @@ from geomx.results.files import Table
 from geomx.results.rounding import rounded
 
 PARTICIPATION = (
-    "time_s", "server", "tensor", "shard", "round", "global_round", "workers", "absent",
+    "time_s", "server", "tensor", "shard", "round", "global_round", "workers", "absent", "late",
 )  # fmt: skip
 
 Fault = dict[str, Any]
@@ -34,7 +34,10 @@ class Partial(NamedTuple):
         round: Number of the round at this server.
         global_round: For a local server, the global round that it became; 0 if it was not sent.
         workers: Number of workers in the sum.
-        absent: Names of the workers, or of the local servers, that are missing in the sum.
+        absent: Names of the workers, or of the local servers, whose contribution to this round is
+            missing in the sum.
+        late: Contributions to earlier rounds that the sum contains instead or in addition, as
+            ``name:round``.
     """
 
     time_s: float
@@ -45,6 +48,7 @@ class Partial(NamedTuple):
     global_round: int
     workers: int
     absent: tuple[str, ...]
+    late: tuple[str, ...] = ()
 
 
 class Participation:
@@ -90,7 +94,15 @@ class Participation:
         self._partial.append(row)
         if self._table is None:
             self._table = Table(self._path, PARTICIPATION)
-        self._table.add(dict(zip(PARTICIPATION, (*row[:-1], " ".join(row.absent)), strict=True)))
+        self._table.add(
+            dict(
+                zip(
+                    PARTICIPATION,
+                    (*row[:-2], " ".join(row.absent), " ".join(row.late)),
+                    strict=True,
+                )
+            )
+        )
 
     def closed(self, node: NodeSpec, cluster: Cluster, shards: Shards, shard_rounds: int) -> None:
         """Count the rounds that a server completed, with or without all nodes.
@@ -121,8 +133,13 @@ class Participation:
             fault.setdefault("lost_contributions", missed)
         if self._table is not None:
             self._table.close()
-        without = len({(row.server, row.round) for row in self._partial})
-        return {"with_everybody": max(0, self._rounds - without), "without": without}
+        without = len({(row.server, row.round) for row in self._partial if row.absent})
+        late = {(row.server, row.round, name) for row in self._partial for name in row.late}
+        return {
+            "with_everybody": max(0, self._rounds - without),
+            "without": without,
+            "late": len(late),
+        }
 
     def _missed(self, node: str, from_s: float, until_s: float) -> int:
         """Return the number of rounds that its server completed without `node` in an interval."""

@@ -72,14 +72,25 @@ class Steps:
         self.scale = np.float32(policy.push_scale(cluster, worker))
         self._synchronises: bool | None = None
         self._reply_due = self._leaves = False
+        self._rounds = 0  # synchronisations that were made, or left out
+        self._reached = 0
         number = self.sync.coordinator
         self._host = None if number is None else policy.coordinators(cluster)[number].host
 
     def resume(self, rounds: int) -> None:
         """Continue after `rounds` synchronisations, in place of a lost process of this worker."""
+        self._rounds = self._reached = rounds
         step = self.sync.resume(rounds)
         self.last = step is None
         self.step = -1 if step is None else step - 1
+
+    def reach(self, rounds: int) -> None:
+        """Let the next step be the one that follows `rounds` synchronisations of other parties.
+
+        Steps that these have made meanwhile are left out, except for the last one. No effect if
+        this worker has made as many.
+        """
+        self._reached = max(self._reached, rounds)
 
     def leave(self) -> None:
         """Let the next step be the last."""
@@ -89,15 +100,22 @@ class Steps:
         """Begin the next local step, and return its number."""
         if self._reply_due:
             raise RuntimeError(f"step {self.step} waits for its coordinator's reply")
+        self._next()
+        while self._rounds < self._reached and not self.last:
+            self.synchronises()
+            self._next()
+        return self.step
+
+    def _next(self) -> None:
         self.step += 1
         self._synchronises = None
         self.last = self._leaves or self.sync.finished(self.step)
-        return self.step
 
     def synchronises(self) -> bool:
         """Return whether the current step synchronises."""
         if self._synchronises is None:
             self._synchronises = self.last or self.sync.after_step(self.step)
+            self._rounds += self._synchronises
         return self._synchronises
 
     @property

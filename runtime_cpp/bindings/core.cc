@@ -175,8 +175,16 @@ void init_core(nb::module_& m) {
       .def("set_rounds",
            [](NodeConfig& self, bool together, std::optional<std::uint32_t> staleness_bound,
               bool update_at_party) {
-             self.rounds = {together, staleness_bound.value_or(UINT32_MAX), update_at_party};
+             self.rounds.together = together;
+             self.rounds.staleness_bound = staleness_bound.value_or(UINT32_MAX);
+             self.rounds.update_at_party = update_at_party;
            }, "together"_a, "staleness_bound"_a.none(), "update_at_party"_a)
+      .def("set_quorum",
+           [](NodeConfig& self, std::uint32_t parties, double deadline_s) {
+             self.rounds.quorum = parties;
+             self.rounds.deadline = Nanoseconds(deadline_s);
+           }, "parties"_a, "deadline_s"_a,
+           "Let global rounds close with that many parties, after a deadline.")
       .def_rw("parents", &NodeConfig::parents)
       .def_rw("children", &NodeConfig::children)
       .def_rw("master", &NodeConfig::master)

@@ -131,15 +131,16 @@ void init_fabric(nb::module_& m) {
            [](Fabric& self) {
              nb::list out;
              for (const Notice& notice : self.TakeNotices()) {
-               const auto& [shard, workers, above] = notice.partial;
+               const auto& [shard, workers, above, late] = notice.partial;
                out.append(nb::make_tuple(notice.node, KindName(notice.kind), notice.key,
                                          notice.round, notice.text, notice.reason, notice.values,
-                                         nb::make_tuple(shard, workers, above)));
+                                         nb::make_tuple(shard, workers, above, late)));
              }
              return out;
            },
            "Return and clear the notices for Python: (node, kind, key, round, text, reason, values,\n"
-           "partial); partial is (shard, workers, global round) of a round without some nodes.")
+           "partial); partial is (shard, workers, global round, late) of a round without some nodes,\n"
+           "or with contributions that were late: (node, round that it was pushed for).")
       .def("expect_faults", &Fabric::ExpectFaults,
            "Enable faults of connections; to be called after building and before running.")
       .def("cut", &Fabric::Cut, "one"_a, "other"_a, "now_ns"_a,
@@ -159,6 +160,9 @@ void init_fabric(nb::module_& m) {
       .def("round", [](Fabric& self, NodeId node, Key key) {
         return self.node(node).worker().ValueRound(key);
       }, "node"_a, "key"_a, "Return the round of a worker's last complete value of a tensor.")
+      .def("reached", [](Fabric& self, NodeId node, Key key) {
+        return self.node(node).worker().Reached(key);
+      }, "node"_a, "key"_a, "Return the rounds that other parties have completed by that value.")
       .def("report_values", &Fabric::ReportValues, "report"_a,
            "Set whether every new value at a worker creates a notice.")
       .def("command", [](Fabric& self, NodeId node, const std::string& text, Time now) {

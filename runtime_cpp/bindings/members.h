@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include <string>
@@ -27,8 +28,10 @@ inline nanobind::list Members(Loop& loop) {
     std::vector<std::string> names;
     if (!event.text.empty()) names.push_back(event.text);
     for (const double id : event.values) names.push_back(loop.NameOf(static_cast<NodeId>(id)));
+    std::vector<std::pair<std::string, Round>> late;
+    for (const auto& [id, meant] : event.late) late.emplace_back(loop.NameOf(id), meant);
     told.append(nanobind::make_tuple(Seconds(at), MemberKind(event.kind), names, event.key,
-                                     event.shard, event.round, event.above, event.workers));
+                                     event.shard, event.round, event.above, event.workers, late));
   }
   return told;
 }

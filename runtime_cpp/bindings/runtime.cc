@@ -323,7 +323,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Report to the scheduler, which this node must be, that the process of a member has ended.")
       .def("members", &Members,
            "Return notices of participation since the last call: (monotonic s, kind, names, key, shard, "
-           "round, global round, workers); kinds: gone, back, takes_part, partial.")
+           "round, global round, workers, late); kinds: gone, back, takes_part, partial.")
       .def("close",
            [](Loop& self) {
              {
@@ -354,6 +354,8 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Wait for the value of `round`; return its arrival in seconds since the start.")
       .def("absent", &Loop::Absent, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Return whether no worker contributed to the last complete value.")
+      .def("reached", &Loop::Reached, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Return the rounds that other parties have completed by the last complete value.")
       .def("go_on", &Loop::GoOn, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Count pushes from the round of the last complete value on; return it. For workers that join late.")
       .def("value",

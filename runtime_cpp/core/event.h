@@ -36,7 +36,8 @@ struct Event {
     kBack,        // a new process of `peer` takes part from now on; fields as of kGone
     kTakesPart,   // server: `peer` has come back and contributes again, first to `round`
     kPartial,     // server: `round` closed without `values` (node ids); its sum includes `workers`
-                  // workers; `above` is the global round that it became, or 0
+                  // workers, and contributions to earlier rounds (`late`); `above` is the global round
+                  // that it is sent as, or 0
     kState,       // worker: a part of an optimizer's state, as in optimizer_states.h
     kNonFinite,   // worker: push `round` of `key` holds values that are NaN or infinite, as `text` says
   };
@@ -51,6 +52,7 @@ struct Event {
   std::string reason = {};
   std::vector<std::pair<std::string, std::string>> roster = {};  // (name, address)
   std::vector<double> values = {};
+  std::vector<std::pair<NodeId, Round>> late = {};  // (source, the round that it was pushed for)
 };
 
 // Events that the driver has not polled yet, oldest first.

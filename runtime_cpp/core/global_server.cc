@@ -15,7 +15,9 @@ void GlobalServer::OnValue(NodeId peer, const Header& header, Buffer value, Time
   if (optimizer_ && !shard.weights.has_value()) {
     return node_.Fail(peer, "push of a key that was never initialised");
   }
-  if (rules_.together) {
+  if (rules_.quorum > 0) {
+    PushWithQuorum(peer, header, shard, std::move(value), now);
+  } else if (rules_.together) {
     Push(peer, header, shard, std::move(value), now);
   } else {
     Apply(peer, header, shard, std::move(value), now);
@@ -69,7 +71,7 @@ void GlobalServer::ListWaits(Waits& waits) const {
 
 void GlobalServer::Exchange(Archive& archive) {
   ExchangeCommon(archive);
-  archive(obeys_);
+  archive(obeys_, closing_);
   ExchangeSpec(archive, optimizer_);
   archive.Entries(shards_, node_.config());
   for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizer_, id.first);
@@ -81,7 +83,7 @@ void GlobalServer::Describe(Digest& digest) const {
     digest.Count(Digest::Level::kGlobal, shard.round);
     for (const NodeId server : shard.waiting) digest.Add(std::uint64_t{server});
   }
-  if (!rules_.together || !left().empty()) digest.Unknown();
+  if (!rules_.together || rules_.quorum > 0 || !left().empty()) digest.Unknown();
 }
 
 const Buffer* GlobalServer::Value(Key key, std::uint32_t shard) const {
@@ -111,6 +113,7 @@ void GlobalServer::Welcome(NodeId party) {
   ForgetLeft(party);
   node_.Renew(party);
   Await(party);
+  if (rules_.quorum > 0) ForgetPushes(party);
 }
 
 void GlobalServer::CloseWithout(Time now) {
@@ -125,6 +128,9 @@ void GlobalServer::Recheck(Key key, Shard& shard, Time now) {
       if (!Present(child) && shard.parties.contains(child)) shard.parties[child].held.reset();
     }
     ApplyHeld(key, shard, 0, false, now);
+  } else if (rules_.quorum > 0) {
+    CloseIfDue(shard, now);
+    if (!shard.updating) AnswerWaiting(shard, now);
   } else if (Complete(shard)) {
     Close(shard.given, shard, now);
   } else {
@@ -132,7 +138,10 @@ void GlobalServer::Recheck(Key key, Shard& shard, Time now) {
   }
 }
 
-Round GlobalServer::NextRound() const { return rules_.together ? LatestOpen(shards_) + 1 : 0; }
+// A party that comes back is given the current values at once if none has to wait for it.
+Round GlobalServer::NextRound() const {
+  return rules_.together && rules_.quorum == 0 ? LatestOpen(shards_) + 1 : 0;
+}
 
 void GlobalServer::AnswerWaiting(Shard& shard, Time now) {
   if (shard.waiting.empty() || !shard.weights.has_value()) return;
@@ -209,19 +218,23 @@ void GlobalServer::Push(NodeId peer, Header header, Shard& shard, Buffer value, 
 void GlobalServer::Close(Header header, Shard& shard, Time now) {
   header.flags = TakeFlags(shard);
   const NodeConfig& config = node_.config();
-  std::uint32_t merge_count = shard.sum.merge_count();
-  const bool partial = merge_count < config.quorum;
-  if (partial) {
+  std::uint32_t merge_count = Workers(shard);
+  if (merge_count != config.quorum || !shard.extra.empty()) {
     ++node_.counts().partial_rounds;
-    node_.Emit(Closing(header, shard));
+    Event partial = Closing(header, shard);
+    partial.workers = merge_count;
+    for (const auto& [party, extras] : shard.extra) {
+      for (const Extra& extra : extras) partial.late.emplace_back(party, extra.meant);
+    }
+    node_.Emit(std::move(partial));
   }
-  Buffer sum = shard.sum.Take();
+  Buffer sum = rules_.quorum > 0 ? TakeSum(shard) : shard.sum.Take();
   ++shard.round;
-  if (partial) MakeUp(sum, merge_count, config.quorum);
+  MakeUp(sum, merge_count, config.quorum);
   // A sum over all parties has no single source, so no delay to compensate.
   const GradientSource from{merge_count, 0, header.flags != 0};
   std::vector<NodeId> present;  // filled where parties can be lost; otherwise all took part
-  if (config.continues) present = Participants(shard.round);
+  if (config.continues) present = rules_.quorum > 0 ? TakeDue(shard) : Participants(shard.round);
   const auto finish = [=, this, &shard](const std::shared_ptr<const Buffer>& answer, Time at) {
     const auto& targets = node_.config().continues ? present : node_.config().children;
     Finish(header, shard.round, from.merge_count, answer, targets, at);
@@ -233,7 +246,8 @@ void GlobalServer::Close(Header header, Shard& shard, Time now) {
     finish(shard.weights.value(), at);
     if (node_.config().continues) AnswerWaiting(shard, at);
   };
-  if (Update(header, shard, node_.sums().Decoded(header, std::move(sum)), optimizer_, from, false)) {
+  if (rules_.quorum == 0) sum = node_.sums().Decoded(header, std::move(sum));
+  if (Update(header, shard, std::move(sum), optimizer_, from, false)) {
     return updated(now);
   }
   WhenUpdated(shard, updated);

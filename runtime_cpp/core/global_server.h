@@ -1,12 +1,15 @@
 // A global server: sums what the parties push, lets the optimizer (if one was set) turn the sum into
 // new weights, and answers every party with the result. Without common rounds (GlobalRounds), every
-// party's push is applied and answered by itself (own_rounds.cc); where updates happen at the
-// parties, the answer is the sum.
+// party's push is applied and answered by itself (own_rounds.cc); with a quorum, common rounds close
+// without parties that are late (early_rounds.cc); where updates happen at the parties, the answer is
+// the sum.
 #pragma once
 
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +26,9 @@ class GlobalServer final : public ServerRole {
   void OnControl(NodeId peer, const Message& message, Time now) override;
   std::string Objection(NodeId from, const Header& header) const override;
   void OnMember(NodeId member, bool back, Time now) override;
+  void OnStop(Time now) override;
+  void OnTimeout(Time now) override;
+  Time NextTimeout() const override { return closing_.empty() ? kNever : closing_.begin()->first; }
   void ListWaits(Waits& waits) const override;
   void Exchange(Archive& archive) override;
   void Describe(Digest& digest) const override;
@@ -37,12 +43,28 @@ class GlobalServer final : public ServerRole {
 
     void Exchange(Archive& archive) { archive(round, seen, held); }
   };
+  // What the open round has beside one contribution of each party.
+  struct Extra {
+    Round meant = 0;  // the round that it was pushed for
+    std::uint32_t merge_count = 0;
+    Buffer value;
+
+    void Exchange(Archive& archive) { archive(meant, merge_count, value); }
+  };
   struct Shard : SummedShard {
     using SummedShard::SummedShard;
     std::uint64_t updates = 0;
     std::map<NodeId, Progress> parties;
+    // ---- with a quorum ----
+    std::map<NodeId, std::list<Extra>> extra;
+    std::set<NodeId> due;       // parties whose contribution to the open round is to be answered
+    std::set<NodeId> late;      // parties whose contribution to an earlier round was answered in this one
+    std::set<NodeId> finished;  // parties that will not push this shard again
+    Time closes_at = kNever;    // the deadline of the open round
 
-    void Exchange(Archive& archive) { archive(updates, parties); }
+    void Exchange(Archive& archive) {
+      archive(updates, parties, extra, due, late, finished, closes_at);
+    }
   };
   const ShardTerms* Terms(const Header& header) const;
   Shard& shard(const Header& header);
@@ -70,6 +92,24 @@ class GlobalServer final : public ServerRole {
 
   void Push(NodeId peer, Header header, Shard& shard, Buffer value, Time now);
   void Close(Header header, Shard& shard, Time now);
+
+  // ---- common rounds that close without parties that are late ----
+
+  void PushWithQuorum(NodeId peer, Header header, Shard& shard, Buffer value, Time now);
+  // Closes the open round if it waits for nobody, or if its deadline has passed.
+  void CloseIfDue(Shard& shard, Time now);
+  static ShardId IdOf(const Shard& shard) { return {shard.given.key, shard.given.shard}; }
+  static bool IsOpen(const Shard& shard) {
+    return shard.sum.merge_count() > 0 || !shard.extra.empty();
+  }
+  // The number of workers in the open round.
+  static std::uint32_t Workers(const Shard& shard);
+  // Returns the sum of the open round, and starts the next one.
+  Buffer TakeSum(Shard& shard);
+  // The parties to be answered when the open round closes.
+  std::vector<NodeId> TakeDue(Shard& shard);
+  // What `party` pushed before it was lost is not to be answered.
+  void ForgetPushes(NodeId party);
 
   // ---- rounds of each party's own ----
 
@@ -99,6 +139,7 @@ class GlobalServer final : public ServerRole {
   FlatMap<ShardId, Shard, ShardHash> shards_;
   std::optional<OptimizerSpec> optimizer_;
   bool obeys_ = false;  // an instruction was given
+  std::set<std::pair<Time, ShardId>> closing_;  // open rounds, by their deadlines
 };
 
 }  // namespace geomx

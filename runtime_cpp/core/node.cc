@@ -114,6 +114,7 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
     case Kind::kStop:
       if (!from_scheduler || stopped()) return;
       membership_.Stop();
+      role_->OnStop(now);
       return Emit({.kind = Event::Kind::kStopped});
     case Kind::kReport: return coordinators_.HandleReport(from, message, now);
     case Kind::kReply:

@@ -13,7 +13,8 @@
 //
 // Invariants
 //   1. A node's messages depend only on the sequence of calls made to it, not on the time of the
-//      calls, except heartbeats, their timeouts and the grace for best-effort slices.
+//      calls, except heartbeats, their timeouts, the grace for best-effort slices, and deadlines of
+//      rounds.
 //   2. One round of a shard is in flight per worker: a push waits until the value of the one before
 //      has come. Nothing in here grows with the number of rounds.
 //   3. Sums are made in the order of node ids (see aggregator.h).

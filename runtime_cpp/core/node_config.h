@@ -45,6 +45,11 @@ struct GlobalRounds {
   // The global server answers with the sum, and every local server runs the optimizer on its own
   // replica of the weights. REQUIRES: together.
   bool update_at_party = false;
+  // The number of parties that must have contributed before a round may close without the others; 0:
+  // rounds wait for all parties that take part. REQUIRES: together, not update_at_party, and
+  // NodeConfig::continues.
+  std::uint32_t quorum = 0;
+  Time deadline = 0;  // how long a round waits for the others from then on
 };
 
 // What a worker does with a push that holds values that are NaN or infinite. A server refuses it with

@@ -1,5 +1,5 @@
 // The part of a node that its role decides: worker (worker.cc), local server (server.cc), global
-// server (global_server.cc, own_rounds.cc) and scheduler (scheduler.cc).
+// server (global_server.cc) and scheduler (scheduler.cc).
 //
 // A role handles complete values and control messages; slices, heartbeats and coordinators are the
 // node's own. All calls come from the driver's thread.
@@ -44,6 +44,8 @@ class RoleLogic {
   virtual void OnLate(NodeId peer, const Message& message, Time now) {
     (void)peer, (void)message, (void)now;
   }
+  // All members have finished.
+  virtual void OnStop(Time now) { (void)now; }
   // Returns true if instructions about optimizers' states may come from above: they were asked for.
   virtual bool AsksStates() const { return false; }
   virtual void Describe(Digest& digest) const = 0;  // see Node::Describe

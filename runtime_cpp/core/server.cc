@@ -1,398 +1,304 @@
-// A party's local server: sums its workers' pushes, asks the sync policy whether the sum goes to the
-// global server or straight back, and hands every answer to all its workers.
+#include "core/server.h"
+
 #include <algorithm>
-#include <map>
 #include <utility>
 
-#include "core/server_role.h"
-
 namespace geomx {
-namespace {
 
-class Server final : public ServerRole {
- public:
-  explicit Server(Node& node) : ServerRole(node), policy_(node.config().policy) {
-    if (!policy_) policy_ = std::make_shared<PartyPolicy>();
-    if (!node.config().absent.empty()) TellPolicy();
+void Server::OnValue(NodeId peer, const Header& header, Buffer value, Time now) {
+  Shard& shard = this->shard(header);
+  if (!Settle(peer, header, shard)) return;
+  if (const auto& parents = node_.config().parents;
+      node_.IsParent(peer) && parents[shard.terms.info.server] != peer) {
+    return node_.Fail(peer, "a value of another server's key");
   }
+  if (shard.updating) {
+    Defer(shard, [=, this, value = std::move(value)](Time at) { OnValue(peer, header, value, at); });
+    return;
+  }
+  switch (header.kind) {
+    case Kind::kInit: return Forward(header, std::move(value), now);
+    case Kind::kPush: return Push(peer, header, shard, std::move(value), now);
+    default: return Answer(peer, header, shard, std::move(value), now);
+  }
+}
 
-  void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
-    Shard& shard = this->shard(header);
-    if (!Settle(peer, header, shard)) return;
-    if (const auto& parents = node_.config().parents;
-        node_.IsParent(peer) && parents[shard.terms.info.server] != peer) {
-      return node_.Fail(peer, "a value of another server's key");
-    }
-    if (shard.updating) {
-      Defer(shard, [=, this, value = std::move(value)](Time at) { OnValue(peer, header, value, at); });
+std::string Server::Objection(NodeId from, const Header& header) const {
+  if (header.server >= node_.config().parents.size()) {
+    return "no global server " + std::to_string(header.server);
+  }
+  return admission_.Objection(from, header, Terms(header));
+}
+
+void Server::OnLinkDown(NodeId peer, const std::string& reason, Time now) {
+  if (!left().contains(peer)) RoleLogic::OnLinkDown(peer, reason, now);
+}
+
+void Server::OnControl(NodeId peer, const Message& message, Time now) {
+  switch (message.header.kind) {
+    case Kind::kPullRequest: {
+      const ShardTerms* known = Terms(message.header);
+      if (!admission_.MayAsk(peer, message.header, known, shards_.size())) return;
+      if (Parent(peer, message.header)) Request(peer, message.header, this->shard(message.header), now);
       return;
     }
-    switch (header.kind) {
-      case Kind::kInit: return Forward(header, std::move(value), now);
-      case Kind::kPush: return Push(peer, header, shard, std::move(value), now);
-      default: return Answer(peer, header, shard, std::move(value), now);
+    case Kind::kBye: return Bye(peer, now);
+    case Kind::kCommand: return Command(peer, message);
+    default: return;
+  }
+}
+
+void Server::OnMember(NodeId member, bool back, Time now) {
+  if (!node_.IsChild(member)) return;
+  if (back) {
+    ForgetLeft(member);
+    Await(member);
+  } else {
+    CloseWithout(member, now);
+  }
+  TellPolicy();
+}
+
+void Server::ListWaits(Waits& waits) const {
+  for (const auto& [id, shard] : shards_) {
+    const Key key = id.first;
+    if (shard.escalated) {
+      waits.Add({.kind = Wait::Kind::kAnswer,
+                 .whom = {shard.parent},
+                 .key = key,
+                 .round = shard.global_round});
+    } else if (shard.sum.merge_count() > 0) {
+      AddWaits(key, shard, waits);
+    } else if (!shard.waiting.empty()) {
+      waits.Add({.kind = Wait::Kind::kInitial, .whom = {shard.parent}, .key = key});
     }
   }
+}
 
-  std::string Objection(NodeId from, const Header& header) const override {
-    if (header.server >= node_.config().parents.size()) {
-      return "no global server " + std::to_string(header.server);
-    }
-    return admission_.Objection(from, header, Terms(header));
+void Server::Exchange(Archive& archive) {
+  ExchangeCommon(archive);
+  archive(rejoined_, apart_, begun_, rounds_);
+  ExchangeSpecs(archive, optimizers_);
+  archive.Entries(shards_, node_.config());
+  for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizers_[shard.parent], id.first);
+  if (node_.config().policy) policy_->Exchange(archive);
+}
+
+void Server::Describe(Digest& digest) const {
+  for (const auto& [id, shard] : shards_) {
+    shard.sum.Describe(digest);
+    digest.Count(Digest::Level::kParty, shard.round);
+    digest.Count(Digest::Level::kGlobal, shard.global_round);
+    digest.Add(std::uint64_t{shard.last} << 2 | std::uint64_t{shard.escalated} << 1 |
+               std::uint64_t{shard.value != nullptr});
+    for (const NodeId worker : shard.waiting) digest.Add(std::uint64_t{worker});
+    if (node_.config().policy) policy_->Describe(digest, shard.round);
   }
+  if (!left().empty()) digest.Unknown();
+}
 
-  void OnLinkDown(NodeId peer, const std::string& reason, Time now) override {
-    if (!left().contains(peer)) RoleLogic::OnLinkDown(peer, reason, now);
+Server::Shard& Server::shard(const Header& header) {
+  return *shards_.TryEmplace({header.key, header.shard}, node_.config()).first;
+}
+
+const ShardTerms* Server::Terms(const Header& header) const {
+  const Shard* found = shards_.Find({header.key, header.shard});
+  return found == nullptr ? nullptr : &found->terms;
+}
+
+std::optional<NodeId> Server::Parent(NodeId peer, const Header& header) {
+  const auto& parents = node_.config().parents;
+  if (header.server < parents.size()) return parents[header.server];
+  node_.Fail(peer, "no global server " + std::to_string(header.server));
+  return std::nullopt;
+}
+
+void Server::Command(NodeId peer, const Message& message) {
+  const auto text = Text(peer, message);
+  if (!text) return;
+  const auto& parents = node_.config().parents;
+  if (std::find(parents.begin(), parents.end(), peer) != parents.end()) {
+    return PassState(peer, *text, message) ? void() : Obey(peer, *text);
   }
-
-  void OnControl(NodeId peer, const Message& message, Time now) override {
-    switch (message.header.kind) {
-      case Kind::kPullRequest: {
-        const ShardTerms* known = Terms(message.header);
-        if (!admission_.MayAsk(peer, message.header, known, shards_.size())) return;
-        if (Parent(peer, message.header)) Request(peer, message.header, this->shard(message.header), now);
-        return;
-      }
-      case Kind::kBye: return Bye(peer, now);
-      case Kind::kCommand: return Command(peer, message);
-      default: return;
-    }
+  if (std::string wrong = Wrong(*text); !wrong.empty()) {
+    return node_.Fail(peer, "an instruction that no server can carry out: " + wrong);
   }
-
-  void OnMember(NodeId member, bool back, Time now) override {
-    if (!node_.IsChild(member)) return;
-    if (back) {
-      ForgetLeft(member);
-      Await(member);
-    } else {
-      CloseWithout(member, now);
-    }
-    TellPolicy();
+  for (const NodeId parent : parents) {
+    Message command = ControlMessage(Kind::kCommand, {*text}, message.header.round);
+    command.header.key = peer;
+    node_.Send(parent, std::move(command));
   }
+}
 
-  void ListWaits(Waits& waits) const override {
-    for (const auto& [id, shard] : shards_) {
-      const Key key = id.first;
-      if (shard.escalated) {
-        waits.Add({.kind = Wait::Kind::kAnswer,
-                   .whom = {shard.parent},
-                   .key = key,
-                   .round = shard.global_round});
-      } else if (shard.sum.merge_count() > 0) {
-        AddWaits(key, shard, waits);
-      } else if (!shard.waiting.empty()) {
-        waits.Add({.kind = Wait::Kind::kInitial, .whom = {shard.parent}, .key = key});
-      }
-    }
+void Server::Obey(NodeId parent, const std::string& text) {
+  auto optimizer = ParseOptimizer(text);
+  if (!optimizer) return;
+  optimizers_[parent] = std::move(optimizer);
+  for (auto& [id, shard] : shards_) {
+    if (shard.parent == parent) ForgetOptimizer(shard);
   }
+}
 
-  void Exchange(Archive& archive) override {
-    ExchangeCommon(archive);
-    archive(rejoined_, apart_);
-    ExchangeSpecs(archive, optimizers_);
-    archive.Entries(shards_, node_.config());
-    for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizers_[shard.parent], id.first);
-    if (node_.config().policy) policy_->Exchange(archive);
+void Server::Bye(NodeId peer, Time now) {
+  if (!node_.IsChild(peer) || !AddLeft(peer)) return;
+  if (node_.config().continues) return CloseWithout(peer, now);
+  for (const auto& [id, shard] : shards_) CheckLeft(id.first, shard);
+  if (left().size() == node_.config().children.size()) node_.membership().TellFinished();
+}
+
+// ---- up ----
+
+void Server::Forward(const Header& header, Buffer value, Time now) {
+  const auto parent = Parent(header.source, header);
+  if (!parent) return;
+  const auto owned = std::make_shared<const Buffer>(std::move(value));
+  node_.Send({&*parent, 1}, {header, owned->empty() ? nullptr : owned->data(), owned}, now);
+}
+
+void Server::Push(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
+  if (policy_->NeedsInitial() && shard.value == nullptr) {
+    return node_.Fail(peer, "push before the initial value was asked for");
   }
+  if (shard.escalated) return FailRound(peer, header, shard.round + 1);
+  SkipTo(peer, header.round, shard, now);
+  if (!Contribute(peer, header, shard, std::move(value))) return;
+  shard.last = shard.last || (header.flags & kLast) != 0;
+  shard.ends = shard.ends && (header.flags & kLast) != 0;
+  if (ServerRole::Complete(shard)) return Close(header, shard, now);
+  CheckLeft(header.key, shard);
+}
 
-  void Describe(Digest& digest) const override {
-    for (const auto& [id, shard] : shards_) {
-      shard.sum.Describe(digest);
-      digest.Count(Digest::Level::kParty, shard.round);
-      digest.Count(Digest::Level::kGlobal, shard.global_round);
-      digest.Add(std::uint64_t{shard.last} << 2 | std::uint64_t{shard.escalated} << 1 |
-                 std::uint64_t{shard.value != nullptr});
-      for (const NodeId worker : shard.waiting) digest.Add(std::uint64_t{worker});
-      if (node_.config().policy) policy_->Describe(digest, shard.round);
-    }
-    if (!left().empty()) digest.Unknown();
+void Server::Close(Header header, Shard& shard, Time now) {
+  const auto parent = Parent(header.source, header);
+  if (!parent) return;
+  std::uint32_t merge_count = shard.sum.merge_count();
+  std::optional<Event> partial;
+  if (merge_count < node_.config().quorum) partial = Closing(header, shard);
+  auto sum = std::make_shared<Buffer>(node_.sums().Decoded(header, shard.sum.Take()));
+  ++shard.round;
+  header.flags = TakeFlags(shard);
+  const bool ends = std::exchange(shard.ends, true);
+  ++node_.counts().rounds;
+  if (partial && policy_->MakesUp()) MakeUp(*sum, merge_count, node_.config().quorum);
+  const ShardInfo info = header.shard_info();
+  const auto action = policy_->Complete({info, shard.round, merge_count, shard.last}, *sum);
+  const bool returned = action == PartyPolicy::Action::kReturn;
+  if (partial) {
+    ++node_.counts().partial_rounds;
+    partial->above = returned ? 0 : shard.global_round + 1;
+    node_.Emit(std::move(*partial));
   }
+  if (returned) return Deliver(header, shard, sum, now);
+  shard.escalated = true;
+  shard.parent = *parent;
+  header.kind = Kind::kPush;
+  header.merge_count = merge_count;
+  header.round = ++shard.global_round;
+  if (ends) header.flags |= kLast;
+  node_.Send({&*parent, 1}, {header, sum->empty() ? nullptr : sum->data(), sum}, now);
+}
 
- private:
-  struct Shard : SummedShard {
-    using SummedShard::SummedShard;
-    Round global_round = 0;  // the last one that was sent to the global server
-    bool last = false;
-    bool escalated = false;               // an answer to `global_round` is due
-    std::shared_ptr<const Buffer> value;  // last value for the workers; null: none yet
-    NodeId parent = 0;                    // the last target
-    bool stale = false;                   // other parties have continued without this one
-
-    void Exchange(Archive& archive) { archive(global_round, last, escalated, value, parent, stale); }
-  };
-
-  Shard& shard(const Header& header) {
-    return *shards_.TryEmplace({header.key, header.shard}, node_.config()).first;
+void Server::Request(NodeId peer, const Header& header, Shard& shard, Time now) {
+  if (shard.updating) {
+    Defer(shard, [=, this, &shard](Time at) { Request(peer, header, shard, at); });
+    return;
   }
-
-  const ShardTerms* Terms(const Header& header) const {
-    const Shard* found = shards_.Find({header.key, header.shard});
-    return found == nullptr ? nullptr : &found->terms;
-  }
-
-  // The global server of a shard.
-  std::optional<NodeId> Parent(NodeId peer, const Header& header) {
-    const auto& parents = node_.config().parents;
-    if (header.server < parents.size()) return parents[header.server];
-    node_.Fail(peer, "no global server " + std::to_string(header.server));
-    return std::nullopt;
-  }
-
-  // Forwards workers' instructions to the global servers; those of a global server apply to the
-  // replicas here.
-  void Command(NodeId peer, const Message& message) {
-    const auto text = Text(peer, message);
-    if (!text) return;
-    const auto& parents = node_.config().parents;
-    if (std::find(parents.begin(), parents.end(), peer) != parents.end()) {
-      return PassState(peer, *text, message) ? void() : Obey(peer, *text);
-    }
-    if (std::string wrong = Wrong(*text); !wrong.empty()) {
-      return node_.Fail(peer, "an instruction that no server can carry out: " + wrong);
-    }
-    for (const NodeId parent : parents) {
-      Message command = ControlMessage(Kind::kCommand, {*text}, message.header.round);
-      command.header.key = peer;
-      node_.Send(parent, std::move(command));
-    }
-  }
-
-  // Every global server repeats the instruction, at its own time: it is about its own shards.
-  void Obey(NodeId parent, const std::string& text) {
-    auto optimizer = ParseOptimizer(text);
-    if (!optimizer) return;
-    optimizers_[parent] = std::move(optimizer);
-    for (auto& [id, shard] : shards_) {
-      if (shard.parent == parent) ForgetOptimizer(shard);
-    }
-  }
-
-  void Bye(NodeId peer, Time now) {
-    if (!node_.IsChild(peer) || !AddLeft(peer)) return;
-    if (node_.config().continues) return CloseWithout(peer, now);
-    for (const auto& [id, shard] : shards_) CheckLeft(id.first, shard);
-    if (left().size() == node_.config().children.size()) node_.membership().TellFinished();
-  }
-
-  // ---- workers that are lost and come back ----
-
-  void TellPolicy() {
-    const auto& children = node_.config().children;
-    policy_->OnMembers(PresentChildren(), static_cast<std::uint32_t>(children.size()));
-  }
-
-  // Closes rounds that waited only for `child`. A party without workers tells the global servers.
-  void CloseWithout(NodeId child, Time now) {
-    for (auto& [id, shard] : shards_) {
-      std::erase(shard.waiting, child);
-      Recheck(shard, now);
-    }
-    if (PresentChildren() > 0) return;
-    apart_ = true;
-    TellParents(0);
-  }
-
-  void Recheck(Shard& shard, Time now) {
-    if (shard.updating) {
-      return Defer(shard, [this, &shard](Time at) { Recheck(shard, at); }), void();
-    }
-    if (shard.escalated) return;
-    if (ServerRole::Complete(shard)) return Close(shard.given, shard, now);
-    AnswerWaiting(shard, now);
-  }
-
-  // The first worker is back in a party that had none; global rounds have continued meanwhile.
-  void Rejoin() {
-    apart_ = false;
-    ++rejoined_;
-    TellParents(PresentChildren());
-    for (auto& [id, shard] : shards_) {
-      shard.escalated = false;
-      shard.stale = shard.value != nullptr;
-    }
-  }
-
-  void TellParents(std::uint32_t workers) {
-    for (const NodeId parent : node_.config().parents) {
-      if (workers > 0) node_.Renew(parent);
-      Message message = ControlMessage(Kind::kMembers);
-      message.header.merge_count = workers;
-      message.header.priority = INT32_MIN;  // after queued contributions
-      node_.Send(parent, std::move(message));
-    }
-  }
-
-  // After a return, workers continue after the latest round of any global server: other shards skip to it.
-  void SkipTo(NodeId worker, Round round, Shard& shard, Time now) {
-    if (!HasComeBack(worker) || shard.sum.merge_count() > 0 || round <= shard.round + 1) return;
-    shard.round = round - 1;
-    AnswerWaiting(shard, now);
-  }
-
-  // Sends the value to workers that have come back and may have it now.
-  void AnswerWaiting(Shard& shard, Time now) {
-    if (shard.waiting.empty() || shard.escalated || shard.stale || !shard.value) return;
-    SkipEmptyRounds(shard);
-    for (const NodeId child : std::vector(shard.waiting)) {
-      if (MayHave(child, shard)) AnswerRequest(shard, child, shard.round, shard.value, now);
-    }
-  }
-
-  // ---- up ----
-
-  void Forward(const Header& header, Buffer value, Time now) {
-    const auto parent = Parent(header.source, header);
-    if (!parent) return;
-    const auto owned = std::make_shared<const Buffer>(std::move(value));
-    node_.Send({&*parent, 1}, {header, owned->empty() ? nullptr : owned->data(), owned}, now);
-  }
-
-  void Push(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
-    if (policy_->NeedsInitial() && shard.value == nullptr) {
-      return node_.Fail(peer, "push before the initial value was asked for");
-    }
-    if (shard.escalated) return FailRound(peer, header, shard.round + 1);
-    SkipTo(peer, header.round, shard, now);
-    if (!Contribute(peer, header, shard, std::move(value))) return;
-    shard.last = shard.last || (header.flags & kLast) != 0;
-    if (ServerRole::Complete(shard)) return Close(header, shard, now);
-    CheckLeft(header.key, shard);
-  }
-
-  void Close(Header header, Shard& shard, Time now) {
-    const auto parent = Parent(header.source, header);
-    if (!parent) return;
-    std::uint32_t merge_count = shard.sum.merge_count();
-    std::optional<Event> partial;
-    if (merge_count < node_.config().quorum) partial = Closing(header, shard);
-    auto sum = std::make_shared<Buffer>(node_.sums().Decoded(header, shard.sum.Take()));
-    ++shard.round;
-    header.flags = TakeFlags(shard);
-    ++node_.counts().rounds;
-    if (partial && policy_->MakesUp()) MakeUp(*sum, merge_count, node_.config().quorum);
-    const ShardInfo info = header.shard_info();
-    const auto action = policy_->Complete({info, shard.round, merge_count, shard.last}, *sum);
-    const bool returned = action == PartyPolicy::Action::kReturn;
-    if (partial) {
-      ++node_.counts().partial_rounds;
-      partial->above = returned ? 0 : shard.global_round + 1;
-      node_.Emit(std::move(*partial));
-    }
-    if (returned) return Deliver(header, shard, sum, now);
-    shard.escalated = true;
-    shard.parent = *parent;
-    header.kind = Kind::kPush;
-    header.merge_count = merge_count;
-    header.round = ++shard.global_round;
-    if (shard.last) header.flags |= kLast;
-    node_.Send({&*parent, 1}, {header, sum->empty() ? nullptr : sum->data(), sum}, now);
-  }
-
-  void Request(NodeId peer, const Header& header, Shard& shard, Time now) {
-    if (shard.updating) {
-      Defer(shard, [=, this, &shard](Time at) { Request(peer, header, shard, at); });
-      return;
-    }
-    const bool first = admission_.Claim(peer, header, shard.terms);  // with this claim
-    if (node_.config().continues) {
-      if (apart_) Rejoin();
-      Admit(peer, LatestOpen(shards_) + 1);
-      shard.asked[peer] = header;
-      const bool asked = !shard.waiting.empty();
-      AddWaiting(shard, peer);
-      if (shard.value && !shard.stale) return AnswerWaiting(shard, now);
-      if (!asked || (first && !shard.terms.settled())) Ask(peer, header, shard);
-      return;
-    }
-    if (shard.value) return SendCurrent(shard, header, shard.round, shard.value, {&peer, 1}, now);
-    if (shard.waiting.empty() || (first && !shard.terms.settled())) Ask(peer, header, shard);
+  const bool first = admission_.Claim(peer, header, shard.terms);  // with this claim
+  if (node_.config().continues) {
+    if (apart_) Rejoin();
+    Admit(peer, LatestOpen(shards_) + 1);
+    shard.asked[peer] = header;
+    const bool asked = !shard.waiting.empty();
     AddWaiting(shard, peer);
+    if (shard.value && !shard.stale) return AnswerWaiting(shard, now);
+    if (!asked || (first && !shard.terms.settled())) Ask(peer, header, shard);
+    return;
   }
+  if (shard.value) return SendCurrent(shard, header, shard.round, shard.value, {&peer, 1}, now);
+  if (shard.waiting.empty() || (first && !shard.terms.settled())) Ask(peer, header, shard);
+  AddWaiting(shard, peer);
+}
 
-  // Distinguishes requests after the last rejoin from earlier ones; not a valid number of workers.
-  std::uint32_t Asking() const { return rejoined_ == 0 ? 0 : UINT32_MAX - rejoined_; }
+void Server::Ask(NodeId peer, const Header& header, Shard& shard) {
+  const auto parent = Parent(peer, header);
+  if (!parent) return;
+  Message request{.header = header};
+  request.header.merge_count = Asking();
+  if (rejoined_ > 0) request.header.priority = INT32_MIN;  // after the message that it has rejoined
+  node_.Send(*parent, std::move(request));
+  shard.parent = *parent;
+}
 
-  void Ask(NodeId peer, const Header& header, Shard& shard) {
-    const auto parent = Parent(peer, header);
-    if (!parent) return;
-    Message request{.header = header};
-    request.header.merge_count = Asking();
-    if (rejoined_ > 0) request.header.priority = INT32_MIN;  // after the message that it has rejoined
-    node_.Send(*parent, std::move(request));
-    shard.parent = *parent;
+// ---- down ----
+
+void Server::Answer(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
+  if ((header.flags & kPlain) != 0) return Initial(header, shard, std::move(value), now);
+  const bool later = node_.config().rounds.quorum > 0 && header.round > shard.global_round;
+  if (!shard.escalated || (header.round != shard.global_round && !later)) {
+    if (node_.config().continues) return;  // answers a round from before this party lost its workers
+    return node_.Fail(peer, "answer to round " + std::to_string(header.round) +
+                                " that is not open");
   }
-
-  // ---- down ----
-
-  void Answer(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
-    if ((header.flags & kPlain) != 0) return Initial(header, shard, std::move(value), now);
-    if (!shard.escalated || header.round != shard.global_round) {
-      if (node_.config().continues) return;  // answers a round from before this party lost its workers
-      return node_.Fail(peer, "answer to round " + std::to_string(header.round) +
-                                  " that is not open");
-    }
-    shard.escalated = false;
-    if (!node_.config().rounds.update_at_party) {
-      return Conclude(header, shard, std::move(value), now);
-    }
-    const std::optional<OptimizerSpec>& optimizer = optimizers_[shard.parent];  // others may pass it on
-    if (optimizer && !shard.weights.has_value()) {
-      return node_.Fail(peer, "an answer to a key whose initial value nobody asked for");
-    }
-    const GradientSource from{header.merge_count, peer, (header.flags & kAbsent) != 0};
-    if (Update(header, shard, std::move(value), optimizer, from, false)) {
-      return Conclude(header, shard, *shard.weights.value(), now);
-    }
-    WhenUpdated(shard, [=, this, &shard](Time at) {
-      Conclude(header, shard, *shard.weights.value(), at);
-    });
+  shard.escalated = false;
+  if (later) {
+    shard.lead += policy_->PartyRounds(header.round) - policy_->PartyRounds(shard.global_round);
+    shard.global_round = header.round;
   }
-
-  // Handles the global server's answer, or the replica's new value.
-  void Conclude(const Header& header, Shard& shard, Buffer value, Time now) {
-    auto owned = std::make_shared<Buffer>(std::move(value));
-    policy_->Answer(header.shard_info(), *owned);
-    Deliver(header, shard, std::move(owned), now);
+  if (!node_.config().rounds.update_at_party) {
+    return Conclude(header, shard, std::move(value), now);
   }
-
-  // Handles the current value that a worker has requested.
-  void Initial(const Header& header, Shard& shard, Buffer value, Time now) {
-    if (shard.value && !shard.stale) return;
-    if (rejoined_ > 0 && header.merge_count != Asking()) return;  // requested before the rejoin
-    shard.stale = false;
-    if (node_.config().continues && header.round > shard.global_round) {
-      shard.global_round = header.round;
-      shard.round = std::max(shard.round, policy_->PartyRounds(header.round));
-    }
-    auto owned = std::make_shared<const Buffer>(std::move(value));
-    policy_->Initial(header.shard_info(), *owned);
-    if (node_.config().rounds.update_at_party) shard.weights.Set(*owned);
-    shard.value = std::move(owned);
-    if (node_.config().continues) return AnswerWaiting(shard, now);
-    const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
-    SendCurrent(shard, header, shard.round, shard.value, waiting, now);
+  const std::optional<OptimizerSpec>& optimizer = optimizers_[shard.parent];  // others may pass it on
+  if (optimizer && !shard.weights.has_value()) {
+    return node_.Fail(peer, "an answer to a key whose initial value nobody asked for");
   }
-
-  // Sends the result of a round to all workers.
-  void Deliver(const Header& header, Shard& shard, std::shared_ptr<const Buffer> value, Time now) {
-    shard.value = std::move(value);
-    const NodeConfig& config = node_.config();
-    if (!config.continues) {
-      return SendResult(header, shard.round, config.quorum, shard.value, config.children, now);
-    }
-    SendResult(header, shard.round, config.quorum, shard.value, Participants(shard.round), now);
-    AnswerWaiting(shard, now);
+  const GradientSource from{header.merge_count, peer, (header.flags & kAbsent) != 0};
+  if (Update(header, shard, std::move(value), optimizer, from, false)) {
+    return Conclude(header, shard, *shard.weights.value(), now);
   }
+  WhenUpdated(shard, [=, this, &shard](Time at) {
+    Conclude(header, shard, *shard.weights.value(), at);
+  });
+}
 
-  std::shared_ptr<PartyPolicy> policy_;
-  // By global server, if updates happen here.
-  std::map<NodeId, std::optional<OptimizerSpec>> optimizers_;
-  FlatMap<ShardId, Shard, ShardHash> shards_;
-  std::uint32_t rejoined_ = 0;  // how often; marks requests and their answers
-  bool apart_ = false;  // no worker takes part: other parties continue without this one
-};
+void Server::Conclude(const Header& header, Shard& shard, Buffer value, Time now) {
+  auto owned = std::make_shared<Buffer>(std::move(value));
+  policy_->Answer(header.shard_info(), *owned);
+  Deliver(header, shard, std::move(owned), now);
+}
 
-}  // namespace
+void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now) {
+  if (shard.value && !shard.stale) return;
+  if (rejoined_ > 0 && header.merge_count != Asking()) return;  // requested before the rejoin
+  shard.stale = false;
+  const bool quorum = node_.config().rounds.quorum > 0;  // the round that was sent may be open still
+  if (node_.config().continues && (quorum || header.round > shard.global_round)) {
+    shard.global_round = header.round;
+    Begin(shard, policy_->PartyRounds(header.round));
+  }
+  auto owned = std::make_shared<const Buffer>(std::move(value));
+  policy_->Initial(header.shard_info(), *owned);
+  if (node_.config().rounds.update_at_party) shard.weights.Set(*owned);
+  shard.value = std::move(owned);
+  if (node_.config().continues) return AnswerWaiting(shard, now);
+  const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
+  SendCurrent(shard, header, shard.round, shard.value, waiting, now);
+}
+
+void Server::Begin(Shard& shard, Round rounds) {
+  if (node_.config().rounds.quorum == 0) rounds_ = rounds;
+  if (!std::exchange(begun_, true)) rounds_ = rounds;
+  shard.round = std::max(shard.round, rounds_);
+}
+
+void Server::Deliver(const Header& header, Shard& shard, std::shared_ptr<const Buffer> value, Time now) {
+  shard.value = std::move(value);
+  const NodeConfig& config = node_.config();
+  if (!config.continues) {
+    return SendResult(header, shard.round, config.quorum, shard.value, config.children, now);
+  }
+  SendResult(header, shard.round + shard.lead, config.quorum, shard.value, Participants(shard.round), now);
+  AnswerWaiting(shard, now);
+}
 
 std::unique_ptr<RoleLogic> MakeServer(Node& node) { return std::make_unique<Server>(node); }
 

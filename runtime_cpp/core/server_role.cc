@@ -24,30 +24,45 @@ void ServerRole::FailRound(NodeId peer, const Header& header, Round expected) {
                        std::to_string(expected));
 }
 
-bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shard, Buffer value) {
+bool ServerRole::IsAcceptable(NodeId peer, const Header& header, const SummedShard& shard,
+                              const Buffer& value) {
   const auto fail = [&](std::string reason) {
     node_.Fail(peer, std::move(reason));
     return false;
   };
-  if (header.round != shard.round + 1) {
-    FailRound(peer, header, shard.round + 1);
-    return false;
-  }
   node_.work().aggregate.Add(node_.sums().AddedBytes(header));
   if (std::string wrong = node_.Miscount(peer, header.merge_count); !wrong.empty()) {
     return fail(std::move(wrong));
   }
-  if (!shard.sum.Fits(header.merge_count)) return fail("stands for more workers than there are");
   if (!shard.sum.Alike(value)) return fail("encoded unlike what others pushed");
   if (node_.config().non_finite == NonFinite::kRefuse && !value.empty() &&
       !kernels::AllFinite(value.data(), value.size())) {
     return fail("pushed values that are NaN or infinite");
   }
-  if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
-    return fail("pushed twice in one round");
+  return true;
+}
+
+bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shard, Buffer value) {
+  if (header.round != shard.round + 1) {
+    FailRound(peer, header, shard.round + 1);
+    return false;
   }
+  if (!IsAcceptable(peer, header, shard, value)) return false;
+  if (!shard.sum.Fits(header.merge_count)) {
+    node_.Fail(peer, "stands for more workers than there are");
+    return false;
+  }
+  if (!shard.sum.Add(peer, header.merge_count, std::move(value))) {
+    node_.Fail(peer, "pushed twice in one round");
+    return false;
+  }
+  NoteContribution(peer, header, shard);
+  return true;
+}
+
+void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard& shard) {
   shard.present = shard.present || (header.flags & kAbsent) == 0;
-  if (!node_.config().continues) return true;
+  if (!node_.config().continues) return;
   shard.given = header;
   if (returning_.erase(peer) > 0) {
     node_.Emit({.kind = Event::Kind::kTakesPart,
@@ -57,7 +72,6 @@ bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shar
                 .round = header.round,
                 .text = node_.FindPeer(peer)->name});
   }
-  return true;
 }
 
 std::uint8_t ServerRole::TakeFlags(SummedShard& shard) {
@@ -153,7 +167,7 @@ bool ServerRole::Complete(const SummedShard& shard) const {
 }
 
 bool ServerRole::MakeUp(Buffer& sum, std::uint32_t& merge_count, std::uint32_t expected) {
-  if (merge_count >= expected) return false;
+  if (merge_count == expected) return false;
   const float factor = static_cast<float>(static_cast<double>(expected) / merge_count);
   for (float& value : sum) value *= factor;
   merge_count = expected;

@@ -95,14 +95,18 @@ class ServerRole : public RoleLogic {
   // Returns true if the shard is, with this value at the latest, settled as `header` says (see
   // admission.h). Children with another claim wait no more.
   bool Settle(NodeId peer, const Header& header, SummedShard& shard);
-  // Adds a push to the open round; docs/protocol.md lists the reasons to refuse it.
+  // Returns false for a push that is refused; docs/protocol.md lists the reasons.
+  bool IsAcceptable(NodeId peer, const Header& header, const SummedShard& shard, const Buffer& value);
+  // Adds an acceptable push to the open round.
   bool Contribute(NodeId peer, const Header& header, SummedShard& shard, Buffer value);
   // Returns true if all participants of the open round have contributed.
   bool Complete(const SummedShard& shard) const;
-  // Scales a sum over `merge_count` of `expected` workers by expected / merge_count, so that it
-  // estimates the sum over all, and sets `merge_count` to `expected`. Returns true if the sum has
+  // Scales a sum of `merge_count` workers' contributions by expected / merge_count, so that it
+  // estimates the sum over `expected` workers, and sets `merge_count` to `expected`. Returns true if the sum has
   // changed.
   static bool MakeUp(Buffer& sum, std::uint32_t& merge_count, std::uint32_t expected);
+  // Call it for every contribution to the open round.
+  void NoteContribution(NodeId peer, const Header& header, SummedShard& shard);
   // Reports a push that is not of round `expected`.
   void FailRound(NodeId peer, const Header& header, Round expected);
   // The flags of a complete sum: `kAbsent` if all contributions were absent.

@@ -207,7 +207,8 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   if (header.shard >= tensor.shards->size() || !tensor.waiting) return fail("an unasked value");
   const ShardInfo& shard = (*tensor.shards)[header.shard];
   if (shard.elements != header.shard_elements) return fail("a value of the wrong size");
-  if ((header.flags & kPlain) == 0 && header.round != tensor.sent) {
+  const bool later = header.round > tensor.sent && node_.config().rounds.quorum > 0;
+  if ((header.flags & kPlain) == 0 && header.round != tensor.sent && !later) {
     return fail("a value of another round");
   }
   if (tensor.arrived.Has(header.shard)) return;
@@ -218,6 +219,7 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
     tensor.submitted += missed;
     tensor.complete += missed;
   }
+  tensor.reached = std::max(tensor.reached, header.round);
   tensor.absent = tensor.absent && (header.flags & kAbsent) != 0;
   store(tensor, shard);
   if (--tensor.missing > 0) return;
@@ -314,7 +316,7 @@ void Worker::Exchange(Archive& archive, Tensor& tensor) const {
       throw StateError(error.what());
     }
   }
-  archive(tensor.missing, tensor.submitted, tensor.sent, tensor.complete, tensor.waiting,
+  archive(tensor.missing, tensor.submitted, tensor.sent, tensor.complete, tensor.reached, tensor.waiting,
           tensor.has_value, tensor.absent);
   tensor.arrived.Exchange(archive, static_cast<std::uint32_t>(tensor.shards->size()));
   bool full = tensor.content != nullptr;

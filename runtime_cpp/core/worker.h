@@ -86,6 +86,9 @@ class Worker final : public RoleLogic {
   Round Submitted(Key key) { return tensor(key).submitted; }
   // The round of the last complete value.
   Round ValueRound(Key key) { return tensor(key).complete; }
+  // The rounds that other parties have completed by that value, in rounds of this worker's party. More
+  // than ValueRound if rounds have closed without this party.
+  Round Reached(Key key) { return tensor(key).reached; }
   // Returns true if no worker contributed to that round, so that no optimizer has run.
   bool Absent(Key key) { return tensor(key).absent; }
   Round released() const { return released_; }  // the last barrier
@@ -115,6 +118,7 @@ class Worker final : public RoleLogic {
     Round submitted = 0;            // rounds that the application has submitted
     Round sent = 0;                 // rounds that have left; later ones are queued
     Round complete = 0;
+    Round reached = 0;              // rounds of the party, and those that closed without it
     SliceSet arrived;               // shards of the incoming value
     SharedShards shards;
     std::unique_ptr<Content> content;  // null: empty

@@ -74,7 +74,8 @@ struct Notice {
   Round round = 0;
   struct {
     std::uint32_t shard = 0, workers = 0;  // the workers that the sum includes
-    Round above = 0;                       // the global round that it became; 0: none
+    Round above = 0;                       // the global round that it is sent as; 0: none
+    std::vector<std::pair<NodeId, Round>> late = {};  // see Event::late
   } partial = {};
   std::string text = {}, reason = {};
   std::vector<double> values = {};

@@ -114,6 +114,18 @@ void DrawCluster(Random& random, Experiment& experiment) {
   experiment.exact = experiment.exact && plan.rounds.together;
 }
 
+// Rounds that close without parties that are late, of which one is often slow.
+void DrawQuorum(Random& random, Experiment& experiment) {
+  const std::size_t parties = experiment.plan.parties.size();
+  if (experiment.on_loss != OnLoss::kContinue || parties < 2 || !Chance(random, 0.5)) return;
+  GlobalRounds& rounds = experiment.plan.rounds;
+  rounds.quorum = static_cast<std::uint32_t>(Between(random, 1, parties));
+  rounds.deadline = Chance(random, 0.3) ? 0 : Any(random, 0, 2 * experiment.compute + experiment.wan_delay);
+  if (Chance(random, 0.7)) {
+    experiment.slow[Between(random, 0, parties - 1)] = static_cast<double>(Between(random, 1, 8));
+  }
+}
+
 void DrawTraining(Random& random, Experiment& experiment) {
   for (std::uint64_t i = Between(random, 1, 3); i > 0; --i) {
     experiment.tensors.push_back(AnyTensor(random, experiment.plan.global_servers));
@@ -125,6 +137,7 @@ void DrawTraining(Random& random, Experiment& experiment) {
   if (experiment.on_loss == OnLoss::kContinue && several) experiment.lockstep = true;
   experiment.barrier = experiment.on_loss == OnLoss::kWait && Chance(random, 0.3);
   experiment.compute = Any(random, kMillisecond, 60 * kMillisecond);
+  experiment.slow.assign(experiment.plan.parties.size(), 1);
   experiment.lan_delay = Any(random, 20 * kMicrosecond, kMillisecond);
   experiment.wan_delay = Any(random, kMillisecond, 60 * kMillisecond);
   experiment.bytes_per_s = static_cast<double>(10'000 << Between(random, 0, 7));
@@ -287,6 +300,10 @@ std::string ToString(const Experiment& experiment) {
   text += " shards";
   const auto add = [&](bool holds, const char* words) { text += holds ? std::string(", ") + words : ""; };
   add(!plan.rounds.together, "rounds of each party's own");
+  if (plan.rounds.quorum > 0) {
+    text += ", quorum of " + std::to_string(plan.rounds.quorum) + " and " +
+            std::to_string(plan.rounds.deadline / kMillisecond) + " ms";
+  }
   add(plan.rounds.update_at_party, "updates at parties");
   add(plan.policy != nullptr, "hfa");
   add(plan.coordinator != nullptr, "overlays");
@@ -313,6 +330,7 @@ Experiment Draw(std::uint64_t seed) {
   experiment.on_loss = word < 9 ? OnLoss::kWait : word < 18 ? OnLoss::kContinue : OnLoss::kStop;
   DrawCluster(random, experiment);
   DrawTraining(random, experiment);
+  DrawQuorum(random, experiment);
   DrawFaults(random, experiment);
   return experiment;
 }

@@ -60,6 +60,7 @@ struct Experiment {
 
   // ---- time ----
   Time compute = 0;                    // of a step, at most
+  std::vector<double> slow;            // by party: how many times longer its steps take
   Time lan_delay = 0, wan_delay = 0;   // one way
   double bytes_per_s = 1e6;
   Time suspect = 0, redial = 0;

@@ -71,76 +71,106 @@ class Retelling {
       : experiment_(experiment), layout_(experiment.plan), history_(history) {}
 
   std::string Check() {
-    for (const auto& [which, own] : history_.rounds) {
-      const auto& [server, incarnation, key, index, global] = which;
-      became_[{server, key, index, own}].push_back(global);
-    }
     for (Key key = 0; key < experiment_.tensors.size(); ++key) {
       for (const ShardInfo& shard : experiment_.tensors[key].shards) {
         const auto index = static_cast<std::uint32_t>(&shard - experiment_.tensors[key].shards.data());
         if (std::string wrong = Tell(key, index, shard); !wrong.empty()) return wrong;
+        for (const auto& contribution : history_.acknowledged) {
+          const auto& [worker, its_key, round] = contribution;
+          if (its_key != key || counted_.contains({contribution, index})) continue;
+          return "exactly once: acknowledged and not counted: " + Where(worker, key, round);
+        }
       }
-    }
-    for (const auto& contribution : history_.acknowledged) {
-      const auto& [worker, key, round] = contribution;
-      if (counted_.contains(contribution) || history_.ambiguous) continue;
-      return "exactly once: acknowledged and not counted: " + Where(worker, key, round);
     }
     return {};
   }
 
  private:
-  using Participants = std::vector<std::vector<History::Contribution>>;  // of each party
+  // A party's sum in a global round.
+  struct PartySum {
+    NodeId server = 0;
+    Round meant = 0;  // the global round that it was pushed for
+    Round own = 0;    // the party's round
+    std::vector<History::Contribution> workers = {};
+  };
+  struct Place {  // of a shard on its global server
+    NodeId global;
+    Key key;
+    std::uint32_t index;
+  };
 
-  // Empty and `wrong` is set if the records contradict each other.
-  Participants WhoTookPart(NodeId global, Key key, std::uint32_t index, Round round, std::string& wrong) const {
-    Participants parties;
-    const std::set<NodeId> without = Without(global, 0, key, index, round, false);
-    for (std::size_t party = 0; party < layout_.servers.size(); ++party) {
-      const NodeId server = layout_.servers[party];
-      if (without.contains(server)) continue;
-      const auto taken = history_.taken.find({global, server, key, index, round});
-      if (taken == history_.taken.end()) {
-        wrong = "exactly once: a round counts a party whose sum never arrived: " + Where(server, key, round);
-        return {};
-      }
-      const std::optional<Round> own = OwnRound(server, taken->second, key, index, round);
-      if (!own) {
-        wrong = "exactly once: a sum counts that its server never sent: " + Where(server, key, round);
-        return {};
-      }
-      const auto lost = Without(server, taken->second, key, index, round, true);
-      parties.emplace_back();
-      for (const NodeId worker : layout_.parties[party]) {
-        if (!lost.contains(worker)) parties.back().push_back({worker, key, *own});
-      }
+  // The sums of a round, in the order in which they are added. `wrong` is set if the records contradict
+  // each other.
+  std::vector<PartySum> SumsOf(const Place& at, Round round, std::string& wrong) {
+    std::vector<PartySum> sums;
+    const History::Closed* const closed = PartialOf(at.global, at, [&](const History::Closed& each) {
+      return each.round == round;
+    });
+    const auto add = [&](NodeId server, Round meant) {
+      if (wrong.empty()) sums.push_back(NextSum(at, server, meant, wrong));
+    };
+    for (const NodeId server : layout_.servers) {
+      if (closed == nullptr || !closed->without.contains(server)) add(server, round);
     }
-    return parties;
+    if (closed == nullptr) return sums;
+    for (const auto& [server, meant] : closed->late) {
+      if (meant > round) wrong = "a round counts a sum for a later one: " + Where(server, at.key, round);
+      add(server, meant);
+    }
+    return sums;
   }
 
-  // The party's round that became a global one. Without `continue` they are the same.
-  std::optional<Round> OwnRound(NodeId server, std::uint32_t incarnation, Key key, std::uint32_t index,
-                                Round global) const {
+  // The next sum of a party for a round, among those that arrived.
+  PartySum NextSum(const Place& at, NodeId server, Round meant, std::string& wrong) {
+    PartySum sum{.server = server, .meant = meant};
+    const std::size_t number = used_[{server, at.key, at.index, meant}]++;
+    const auto taken = history_.taken.find({at.global, server, at.key, at.index, meant});
+    if (taken == history_.taken.end() || taken->second.size() <= number) {
+      wrong = "exactly once: a round counts a party whose sum never arrived: " + Where(server, at.key, meant);
+      return sum;
+    }
+    const std::uint32_t incarnation = taken->second[number];
+    const auto begin = taken->second.begin();
+    const auto before = static_cast<std::size_t>(
+        std::count(begin, begin + static_cast<std::ptrdiff_t>(number), incarnation));
+    const std::optional<Round> own = OwnRound(at, server, incarnation, meant, before);
+    if (!own) {
+      wrong = "exactly once: a sum counts that its server never sent: " + Where(server, at.key, meant);
+      return sum;
+    }
+    sum.own = Numbered(experiment_, incarnation, *own);
+    const History::Closed* const closed = PartialOf(server, at, [&](const History::Closed& each) {
+      return each.incarnation == incarnation && each.round == *own;
+    });
+    const auto party = std::find(layout_.servers.begin(), layout_.servers.end(), server);
+    for (const NodeId worker : layout_.parties[static_cast<std::size_t>(party - layout_.servers.begin())]) {
+      if (closed == nullptr || !closed->without.contains(worker)) sum.workers.push_back({worker, at.key, sum.own});
+    }
+    return sum;
+  }
+
+  // The party's round that became a global one. Without `continue` they are the same. `before`: sums of
+  // the same process for the same global round that it sent earlier.
+  std::optional<Round> OwnRound(const Place& at, NodeId server, std::uint32_t incarnation, Round global,
+                                std::size_t before) const {
     if (experiment_.on_loss != OnLoss::kContinue) return global;
-    const auto found = history_.rounds.find({server, incarnation, key, index, global});
-    return found == history_.rounds.end() ? std::nullopt : std::optional(found->second);
+    const auto found = history_.rounds.find({server, incarnation, at.key, at.index, global});
+    if (found == history_.rounds.end() || found->second.size() <= before) return std::nullopt;
+    return found->second[before];
   }
 
-  // `above`: a party's server's process; its rounds are named by what they became.
-  std::set<NodeId> Without(NodeId server, std::uint32_t incarnation, Key key, std::uint32_t index, Round round,
-                           bool above) const {
-    const auto found = history_.partial.find({server, key, index});
-    if (found == history_.partial.end()) return {};
-    for (const History::Closed& closed : found->second) {
-      if (above && closed.incarnation != incarnation) continue;
-      if ((above ? closed.above : closed.round) == round) return closed.without;
-    }
-    return {};
+  // A round that a server closed without some; null: it closed with everybody.
+  template <class Is>
+  const History::Closed* PartialOf(NodeId server, const Place& at, Is is) const {
+    const auto found = history_.partial.find({server, at.key, at.index});
+    if (found == history_.partial.end()) return nullptr;
+    const auto closed = std::find_if(found->second.begin(), found->second.end(), is);
+    return closed == found->second.end() ? nullptr : &*closed;
   }
 
   std::string Tell(Key key, std::uint32_t index, const ShardInfo& shard) {
-    const NodeId global = layout_.globals[shard.server];
-    const auto updated = history_.updated.find({global, key, index});
+    const Place at{layout_.globals[shard.server], key, index};
+    const auto updated = history_.updated.find({at.global, key, index});
     ShardReplay replay(experiment_, key, shard);
     Values value = PartOf(InitialOf(experiment_, key), shard);
     std::map<Round, Values> by_round = {{0, value}};
@@ -149,29 +179,39 @@ class Retelling {
       for (const auto& [life, round] : updated->second) {
         if (!known.insert(round).second) continue;  // another process repeated what the disk did not have
         std::string wrong;
-        const Participants parties = WhoTookPart(global, key, index, round, wrong);
+        const std::vector<PartySum> sums = SumsOf(at, round, wrong);
         if (!wrong.empty()) return wrong;
         Values sum;
         std::uint32_t count = 0;
-        for (const auto& workers : parties) {
-          Values party;
-          for (const History::Contribution& each : workers) {
-            const auto pushed = history_.pushed.find(each);
-            if (pushed == history_.pushed.end()) {
-              return "exactly once: a round counts a contribution that was never made: " +
-                     Where(std::get<0>(each), key, std::get<2>(each));
-            }
-            counted_.insert(each);
-            ++count;
-            AddTo(party, PartOf(pushed->second, shard));
-          }
-          AddTo(sum, party);
+        for (const PartySum& each : sums) {
+          AddTo(sum, Total(each, at, shard, wrong));
+          if (!wrong.empty()) return wrong;
+          count += static_cast<std::uint32_t>(each.workers.size());
+          became_[{each.server, key, index, each.own}].emplace_back(each.meant, round);
         }
-        if (count == 0) return "a round closed without any worker: " + Where(global, key, round);
+        if (count == 0) return "a round closed without any worker: " + Where(at.global, key, round);
         value = by_round[round] = replay.Update(sum, count, static_cast<std::uint32_t>(layout_.workers.size()));
       }
     }
     return Compare(key, index, shard, by_round, value);
+  }
+
+  // The total of a party's contributions to a shard, each of which counts once.
+  Values Total(const PartySum& party, const Place& at, const ShardInfo& shard, std::string& wrong) {
+    Values total;
+    for (const History::Contribution& each : party.workers) {
+      const auto pushed = history_.pushed.find(each);
+      if (pushed == history_.pushed.end()) {
+        wrong = "exactly once: a round counts a contribution that was never made: " +
+                Where(std::get<0>(each), at.key, party.own);
+        return total;
+      }
+      if (!counted_.insert({each, at.index}).second) {
+        wrong = "exactly once: a contribution counts twice: " + Where(std::get<0>(each), at.key, party.own);
+      }
+      AddTo(total, PartOf(pushed->second, shard));
+    }
+    return total;
   }
 
   std::string Compare(Key key, std::uint32_t index, const ShardInfo& shard,
@@ -192,7 +232,8 @@ class Retelling {
   }
 
   // Whether a worker holds what it should after a round of its party: after one that became a global round,
-  // what that came to; what it has asked for, after some round.
+  // what that came to, or where it came late, what the rounds before came to; what it has asked for, after
+  // some round.
   bool Expects(const std::map<Round, Values>& by_round, const History::Contribution& who, std::uint32_t index,
                const Values& held) const {
     const auto& [worker, key, round] = who;
@@ -201,9 +242,9 @@ class Retelling {
     if (!history_.acknowledged.contains(who)) return std::any_of(by_round.begin(), by_round.end(), is);
     const auto became = became_.find({ServerOf(worker), key, index, round});
     if (became == became_.end()) return false;
-    return std::any_of(became->second.begin(), became->second.end(), [&](Round global) {
-      const auto found = by_round.find(global);
-      return found != by_round.end() && is(*found);
+    return std::any_of(became->second.begin(), became->second.end(), [&](const auto& rounds) {
+      const auto [meant, counts] = rounds;
+      return std::any_of(by_round.find(meant), std::next(by_round.find(counts)), is);
     });
   }
 
@@ -219,7 +260,7 @@ class Retelling {
       optimizer = Optimizer::Make(spec, key);
     }
     Values Update(Values sum, std::uint32_t count, std::uint32_t all) {
-      if (count < all) {
+      if (count != all) {
         const auto factor = static_cast<float>(static_cast<double>(all) / count);
         for (float& each : sum) each *= factor;
       }
@@ -239,8 +280,10 @@ class Retelling {
   const Experiment& experiment_;
   const check::Layout layout_;
   const History& history_;
-  std::set<History::Contribution> counted_;
-  std::map<std::tuple<NodeId, Key, std::uint32_t, Round>, std::vector<Round>> became_;
+  std::set<std::pair<History::Contribution, std::uint32_t>> counted_;  // in this shard of the tensor
+  std::map<std::tuple<NodeId, Key, std::uint32_t, Round>, std::size_t> used_;  // sums of a party for a round
+  // By (server, key, shard, its round): the round that it was pushed for, and the one that counts it.
+  std::map<std::tuple<NodeId, Key, std::uint32_t, Round>, std::vector<std::pair<Round, Round>>> became_;
 };
 
 // ---- laws --------------------------------------------------------------------------------------

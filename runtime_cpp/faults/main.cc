@@ -29,7 +29,7 @@ struct Arguments {
 
 struct Totals {
   std::uint64_t seeds = 0, broken = 0, faults = 0, actions = 0, messages = 0, resets = 0, kills = 0;
-  std::uint64_t recovered = 0, repeats = 0, suspicions = 0, partial = 0;
+  std::uint64_t recovered = 0, repeats = 0, suspicions = 0, partial = 0, late = 0;
   double virtual_s = 0;
   std::size_t most_kept = 0, most_queued = 0;
 
@@ -44,7 +44,10 @@ struct Totals {
     recovered += outcome.counts.recovered;
     repeats += outcome.counts.repeats;
     suspicions += outcome.suspicions;
-    for (const auto& [shard, closed] : outcome.history.partial) partial += closed.size();
+    for (const auto& [shard, closed] : outcome.history.partial) {
+      partial += closed.size();
+      for (const History::Closed& each : closed) late += each.late.size();
+    }
     virtual_s += static_cast<double>(outcome.end) / kSecond;
     most_kept = std::max(most_kept, outcome.counts.most_kept);
     most_queued = std::max(most_queued, outcome.counts.most_queued);
@@ -168,14 +171,15 @@ int Main(int argc, char** argv) {
   const Totals totals = TryAll(*arguments);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::printf("%llu seeds, %llu broken; %llu faults, %llu kills, %llu resets, %llu recoveries, %llu suspicions, "
-              "%llu messages, %llu repeats, %llu rounds without some; at most %zu messages kept and %zu queued "
+              "%llu messages, %llu repeats, %llu rounds without some, %llu late contributions; at most %zu messages kept and %zu queued "
               "on a link; %.0f s of virtual time in %.1f s\n",
               static_cast<unsigned long long>(totals.seeds), static_cast<unsigned long long>(totals.broken),
               static_cast<unsigned long long>(totals.faults), static_cast<unsigned long long>(totals.kills),
               static_cast<unsigned long long>(totals.resets), static_cast<unsigned long long>(totals.recovered),
               static_cast<unsigned long long>(totals.suspicions),
               static_cast<unsigned long long>(totals.messages), static_cast<unsigned long long>(totals.repeats),
-              static_cast<unsigned long long>(totals.partial), totals.most_kept, totals.most_queued,
+              static_cast<unsigned long long>(totals.partial), static_cast<unsigned long long>(totals.late),
+              totals.most_kept, totals.most_queued,
               totals.virtual_s, took.count());
   return totals.broken == 0 ? 0 : 1;
 }

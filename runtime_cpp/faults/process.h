@@ -92,6 +92,7 @@ class Process : public Replay::Handler {
   RecordedNode* node() { return node_.get(); }
   bool late() const { return late_; }
   std::uint32_t incarnation() const { return own_incarnation_; }
+  std::uint32_t incarnation(NodeId peer) { return incarnations_[peer]; }
   bool stopped() const { return node_ != nullptr && node_->stopped(); }
   // Call it after anything was done to the node.
   void Follow();

@@ -29,10 +29,15 @@ void Trainer::OnStarted() {
   process_.Follow();
 }
 
+History::Contribution Trainer::Contribution(Key key, Round round) {
+  const NodeId server = process_.node()->config().parents.front();
+  return {process_.id.node, key, Numbered(experiment_, process_.incarnation(server), round)};
+}
+
 void Trainer::OnValue(Key key) {
   const Round round = worker().ValueRound(key);
   const auto value = worker().Value(key);
-  const History::Contribution which{process_.id.node, key, round};
+  const History::Contribution which = Contribution(key, round);
   const Values held(value.begin(), value.end());
   const auto [known, fresh] = history_.values.emplace(which, held);
   if (!fresh && experiment_.exact && known->second != held) history_.ambiguous = true;
@@ -45,8 +50,17 @@ void Trainer::OnValue(Key key) {
     world_.Fail(process_.id.node, "is given the value of a round twice");
   }
   rounds_[key] = round;
-  if (!experiment_.lockstep && round < experiment_.rounds && !leaves_) return Compute({key});
+  if (!pushed_.contains(key) && Position(key) >= experiment_.rounds) ended_.insert(key);
+  if (!experiment_.lockstep && !ended_.contains(key) && !leaves_) return Compute({key});
   Continue();
+}
+
+// The rounds that others have completed, which includes those without this worker's party.
+Round Trainer::Position(Key key) {
+  Round reached = worker().Reached(key);
+  if (experiment_.plan.rounds.quorum == 0 || !experiment_.lockstep) return reached;
+  for (const auto& [each, round] : rounds_) reached = std::max(reached, worker().Reached(each));
+  return reached;
 }
 
 // The next step, or the end, if all values of this one are in.
@@ -55,15 +69,23 @@ void Trainer::Continue() {
   std::vector<Key> due;
   for (Key key = 0; key < keys; ++key) {
     if (!rounds_.contains(key) || (pushed_.contains(key) && pushed_[key] > rounds_[key])) return;
-    if (rounds_[key] < experiment_.rounds) due.push_back(key);
+    if (!ended_.contains(key)) due.push_back(key);
   }
   if (due.empty() || leaves_) return Finish();
   Compute(due);
 }
 
+// The last step is never left out.
 void Trainer::Compute(const std::vector<Key>& keys) {
-  for (const Key key : keys) pushed_[key] = rounds_[key] + 1;
-  const auto longest = static_cast<std::uint64_t>(experiment_.compute);
+  const NodeId self = process_.id.node;
+  const check::Layout layout(experiment_.plan);
+  std::size_t party = 0;
+  while (party + 1 < layout.servers.size() && layout.servers[party + 1] < self) ++party;
+  for (const Key key : keys) {
+    pushed_[key] = rounds_[key] + 1;
+    if (Position(key) + 1 >= experiment_.rounds) ended_.insert(key);
+  }
+  const auto longest = static_cast<std::uint64_t>(static_cast<double>(experiment_.compute) * experiment_.slow[party]);
   const Time done = world_.now() + static_cast<Time>(check::Between(world_.random(), 0, longest));
   world_.Later(process_.id, done, [this, keys] {
     for (const Key key : keys) Push(key);
@@ -73,13 +95,13 @@ void Trainer::Compute(const std::vector<Key>& keys) {
 
 void Trainer::Push(Key key) {
   const NodeId self = process_.id.node;
-  const Round round = pushed_[key];
+  const auto which = Contribution(key, pushed_[key]);
   const auto value = worker().Value(key);
   const auto push = std::make_shared<const Values>(
-      PushOf(experiment_, self, key, round, Values(value.begin(), value.end())));
-  const auto [known, fresh] = history_.pushed.emplace(History::Contribution{self, key, round}, *push);
+      PushOf(experiment_, self, key, std::get<2>(which), Values(value.begin(), value.end())));
+  const auto [known, fresh] = history_.pushed.emplace(which, *push);
   if (!fresh && *push != known->second) history_.ambiguous = true;
-  worker().Submit(key, {push->data(), push, 0, round == experiment_.rounds}, world_.now());
+  worker().Submit(key, {push->data(), push, 0, ended_.contains(key)}, world_.now());
 }
 
 void Trainer::Finish() {

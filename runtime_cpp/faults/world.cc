@@ -235,12 +235,11 @@ void World::OnLeaving(ProcessId process, std::uint32_t incarnation, const Messag
   const Header& header = message.header;
   const bool server = process.node >= layout_.servers.front() && members_[process.node].trainer == nullptr;
   if (experiment_.on_loss != OnLoss::kContinue || header.kind != Kind::kPush || !server) return;
-  const auto [known, fresh] = outcome_.history.rounds.try_emplace(
-      {process.node, incarnation, header.key, header.shard, header.round});
-  if (!fresh) return;  // another slice
+  if (header.slice > 0) return;
   auto& escalated = members_[process.node].escalated[{header.key, header.shard}];
   if (escalated.empty()) return Fail(process.node, "sends a sum that its policy has not seen");
-  known->second = escalated.front();
+  outcome_.history.rounds[{process.node, incarnation, header.key, header.shard, header.round}].push_back(
+      escalated.front());
   escalated.pop_front();
 }
 
@@ -254,7 +253,8 @@ void World::OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnatio
                            ((header.flags & kPlain) != 0 ? ", plain" : ""));
   }
   if (header.kind != Kind::kPush || process.node >= layout_.servers.front()) return;
-  outcome_.history.taken[{process.node, from, header.key, header.shard, header.round}] = incarnation;
+  if (header.slice + 1 < header.slices) return;  // the last one makes it whole
+  outcome_.history.taken[{process.node, from, header.key, header.shard, header.round}].push_back(incarnation);
 }
 
 void World::OnEvent(ProcessId process, const Event& event) {
@@ -296,7 +296,9 @@ void World::Record(ProcessId process, const Event& event) {
   History::Closed closed{.incarnation = members_[process.node].process->incarnation(),
                          .round = event.round,
                          .above = event.above,
-                         .workers = event.workers};
+                         .workers = event.workers,
+                         .without = {},
+                         .late = event.late};
   for (const double each : event.values) closed.without.insert(static_cast<NodeId>(each));
   history.partial[shard].push_back(std::move(closed));
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,9 @@ class Trainer {
   bool left() const { return left_; }
 
  private:
+  History::Contribution Contribution(Key key, Round round);
   void Continue();
+  Round Position(Key key);
   void Compute(const std::vector<Key>& keys);
   void Push(Key key);
   void Finish();
@@ -41,6 +44,7 @@ class Trainer {
   History& history_;
   std::map<Key, Round> rounds_;   // of the values that have arrived
   std::map<Key, Round> pushed_;
+  std::set<Key> ended_;  // keys of which the last push was made
   bool leaves_ = false, left_ = false, at_barrier_ = false;
 };
 

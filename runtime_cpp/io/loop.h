@@ -144,6 +144,12 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void WhenReady(Key key, Round round, ReadyCallback callback);
   // Returns true if no worker contributed to the last complete value.
   bool Absent(Key key);
+  // See Worker::Reached.
+  Round Reached(Key key) {
+    Round reached = 0;
+    Call([&] { reached = state_->driver.node().worker().Reached(key); });
+    return reached;
+  }
   // The round of the last complete value, from which on pushes of the key are counted. For a worker that
   // is late, before its first push.
   Round GoOn(Key key);

@@ -1,0 +1,105 @@
+// A party's local server: sums its workers' pushes, asks the sync policy whether the sum goes to the
+// global server or straight back, and hands every answer to all its workers.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/server_role.h"
+
+namespace geomx {
+
+class Server final : public ServerRole {
+ public:
+  explicit Server(Node& node) : ServerRole(node), policy_(node.config().policy) {
+    if (!policy_) policy_ = std::make_shared<PartyPolicy>();
+    if (!node.config().absent.empty()) TellPolicy();
+  }
+
+  void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
+  std::string Objection(NodeId from, const Header& header) const override;
+  void OnLinkDown(NodeId peer, const std::string& reason, Time now) override;
+  void OnControl(NodeId peer, const Message& message, Time now) override;
+  void OnMember(NodeId member, bool back, Time now) override;
+  void ListWaits(Waits& waits) const override;
+  void Exchange(Archive& archive) override;
+  void Describe(Digest& digest) const override;
+
+ private:
+  struct Shard : SummedShard {
+    using SummedShard::SummedShard;
+    Round global_round = 0;  // the last one that was sent to the global server
+    Round lead = 0;          // rounds that closed elsewhere without this party, in rounds of the party
+    bool last = false;       // a worker will not push again
+    bool ends = true;        // nor will any that contributed to the open round
+    bool escalated = false;               // an answer to `global_round` is due
+    std::shared_ptr<const Buffer> value;  // last value for the workers; null: none yet
+    NodeId parent = 0;                    // the last target
+    bool stale = false;                   // other parties have continued without this one
+
+    void Exchange(Archive& archive) {
+      archive(global_round, lead, last, ends, escalated, value, parent, stale);
+    }
+  };
+
+  Shard& shard(const Header& header);
+  const ShardTerms* Terms(const Header& header) const;
+  // The global server of a shard.
+  std::optional<NodeId> Parent(NodeId peer, const Header& header);
+  // Forwards workers' instructions to the global servers; those of a global server apply to the
+  // replicas here.
+  void Command(NodeId peer, const Message& message);
+  // Every global server repeats the instruction, at its own time: it is about its own shards.
+  void Obey(NodeId parent, const std::string& text);
+  void Bye(NodeId peer, Time now);
+
+  // ---- workers that are lost and come back ----
+
+  void TellPolicy();
+  // Closes rounds that waited only for `child`. A party without workers tells the global servers.
+  void CloseWithout(NodeId child, Time now);
+  void Recheck(Shard& shard, Time now);
+  // The first worker is back in a party that had none; global rounds have continued meanwhile.
+  void Rejoin();
+  void TellParents(std::uint32_t workers);
+  // After a return, workers continue after the latest round of any global server: other shards skip to it.
+  void SkipTo(NodeId worker, Round round, Shard& shard, Time now);
+  // Sends the value to workers that have come back and may have it now.
+  void AnswerWaiting(Shard& shard, Time now);
+
+  // ---- up ----
+
+  void Forward(const Header& header, Buffer value, Time now);
+  void Push(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now);
+  void Close(Header header, Shard& shard, Time now);
+  void Request(NodeId peer, const Header& header, Shard& shard, Time now);
+  // Distinguishes requests after the last rejoin from earlier ones; not a valid number of workers.
+  std::uint32_t Asking() const { return rejoined_ == 0 ? 0 : UINT32_MAX - rejoined_; }
+  void Ask(NodeId peer, const Header& header, Shard& shard);
+
+  // ---- down ----
+
+  void Answer(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now);
+  // Handles the global server's answer, or the replica's new value.
+  void Conclude(const Header& header, Shard& shard, Buffer value, Time now);
+  // Handles the current value that a worker has requested.
+  void Initial(const Header& header, Shard& shard, Buffer value, Time now);
+  // Continues after `rounds` of other parties. With a quorum, global servers may have completed more
+  // rounds of one shard than of another; workers then continue at the same round of all.
+  void Begin(Shard& shard, Round rounds);
+  // Sends the result of a round to all workers.
+  void Deliver(const Header& header, Shard& shard, std::shared_ptr<const Buffer> value, Time now);
+
+  std::shared_ptr<PartyPolicy> policy_;
+  // By global server, if updates happen here.
+  std::map<NodeId, std::optional<OptimizerSpec>> optimizers_;
+  FlatMap<ShardId, Shard, ShardHash> shards_;
+  std::uint32_t rejoined_ = 0;  // how often; marks requests and their answers
+  bool begun_ = false;  // the first value after a return has arrived
+  Round rounds_ = 0;    // of other parties, by that value
+  bool apart_ = false;  // no worker takes part: other parties continue without this one
+};
+
+}  // namespace geomx

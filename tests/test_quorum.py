@@ -1,0 +1,111 @@
+"""Global rounds that close without late parties (``faults.quorum``, ``faults.deadline_s``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geomx import runner
+from geomx.config.compose import compose
+from geomx.errors import ConfigError
+from geomx.options.schema import FaultOptions
+from geomx.results.files import read_table
+from geomx.results.results import Results
+
+FAST = ["east/worker0", "west/worker0"]
+
+
+def words(folder: Path, speed: float, *more: str) -> list[str]:
+    """Return the words of a run of three parties of one worker, the third of which is slower."""
+    access = {"uplink_mbps": 400, "downlink_mbps": 400}
+    network: dict[str, Any] = {
+        "central": {"name": "hub", **access},
+        "parties": {
+            "east": {"workers": 1, **access},
+            "west": {"workers": 1, **access},
+            "south": {"workers": 1, "speed": [speed], **access},
+        },
+        "delay_ms": 5,
+    }
+    path = folder.parent / "network.yaml"
+    path.write_text(str(network))
+    return [
+        f"network={path}", "iterations=12", "faults.on_loss=continue", "faults.quorum=2",
+        "workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20",
+        f"hydra.run.dir={folder}", *more,
+    ]  # fmt: skip
+
+
+def rows_of(results: Results, worker: str) -> list[dict[str, Any]]:
+    return [row for row in results.iterations if row["worker"] == worker]
+
+
+def took_part(folder: Path) -> list[tuple[Any, ...]]:
+    """Return who was absent or late in which round of which tensor."""
+    rows = read_table(folder / "participation.csv")
+    chosen = ("server", "tensor", "shard", "round", "absent", "late")
+    return sorted(tuple(str(row[name] or "") for name in chosen) for row in rows)
+
+
+def test_a_round_ends_at_the_deadline_after_the_quorum(tmp_path: Path) -> None:
+    """A slow party costs the deadline: an iteration of the others is longer by just that."""
+    alone = runner.run(*words(tmp_path / "alone", 1.0, "faults.deadline_s=5"))
+    slow = runner.run(*words(tmp_path / "slow", 0.01, "faults.deadline_s=0.2"))
+    undisturbed = rows_of(alone, FAST[0])[5]
+    undisturbed_s = undisturbed["end_s"] - undisturbed["start_s"]
+    for worker in FAST:
+        for row in rows_of(slow, worker)[:10]:
+            assert row["end_s"] - row["start_s"] == pytest.approx(undisturbed_s + 0.2, abs=1e-3)
+    assert alone.summary["participation"]["without"] == 0
+    assert slow.summary["participation"]["late"] > 0
+
+
+def test_a_slow_party_makes_the_steps_that_the_others_make(tmp_path: Path) -> None:
+    results = runner.run(*words(tmp_path / "run", 0.25, "faults.deadline_s=0.02"))
+    steps = [row["iteration"] for row in rows_of(results, "south/worker0")]
+    assert steps == sorted(set(steps))
+    assert len(steps) < 12
+    assert steps[-1] == 11
+    assert len(rows_of(results, FAST[0])) == 12
+    fast_s, slow_s = (rows_of(results, name)[-1]["end_s"] for name in (FAST[0], "south/worker0"))
+    assert slow_s < fast_s + 2 * 0.03 / 0.25 + 0.1
+
+
+@pytest.mark.slow(4)
+def test_simulated_and_live_runs_agree_on_who_took_part(tmp_path: Path) -> None:
+    """The slow party's first step takes several times as long as all steps of the others."""
+    found = {}
+    for mode in ("sim", "live"):
+        folder = tmp_path / mode
+        more = ("faults.deadline_s=0", "iterations=4", f"mode={mode}")
+        results = runner.run(*words(folder, 0.01, *more))
+        found[mode] = took_part(folder)
+        assert results.summary["participation"]["late"] > 0
+        steps = [row["iteration"] for row in rows_of(results, "south/worker0")]
+        assert steps == [0, 3]
+    assert found["sim"] == found["live"]
+
+
+@pytest.mark.parametrize(
+    ("key", "more"),
+    [
+        ("faults.quorum", ["faults.on_loss=wait", "faults.deadline_s=1"]),
+        ("faults.quorum", []),
+        ("faults.quorum", ["faults.quorum=4", "faults.deadline_s=1"]),
+        ("faults.quorum", ["faults.quorum=1.5", "faults.deadline_s=1"]),
+        ("faults.deadline_s", ["faults.quorum=null", "faults.deadline_s=1"]),
+        ("faults.quorum", ["faults.deadline_s=1", "+sync=mixedsync"]),
+        ("faults.quorum", ["faults.deadline_s=1", "+sync=esync"]),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, key: str, more: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose(words(tmp_path / "run", 1.0, *more))
+    assert caught.value.key == key
+
+
+def test_a_share_is_rounded_up() -> None:
+    options = FaultOptions(on_loss="continue", quorum=0.5, deadline_s=1)
+    assert [options.quorum_of(parties) for parties in (2, 3, 4)] == [1, 2, 2]
