@@ -901,9 +901,9 @@ class Loop:
     def address(self) -> str:
         """The address host:port of this node for others."""
 
-    def join(self, scheduler: str, name: str, id: int | None, timeout_s: float) -> tuple[str, dict[str, str]]:
+    def join(self, scheduler: str, name: str, id: int | None, timeout_s: float, late: bool = False) -> tuple[str, dict[str, str]]:
         """
-        Join the run whose scheduler is at host:port; return (experiment, addresses by name). Without an id, the scheduler finds the node by its name.
+        Join the run whose scheduler is at host:port; return (experiment, addresses by name). Without an id, the scheduler finds the node by its name. `late`: join only if the run has started.
         """
 
     def run(self, config: NodeConfig, roster: Mapping[str, str], shape: Shape | None, congestion: str = 'bbr', journal: Journal | None = None) -> None:

@@ -64,6 +64,16 @@ class GeomxError(Exception):
     """Root of geomx's errors: a sentence for the user on what failed and what to do."""
 
 
+class Left(SystemExit):
+    """Ends a script whose worker leaves the run, as it was asked to; exit status 0.
+
+    The calls that begin a step raise it: `push` of a store, and those of `geomx.torch.Optimizer`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
 class ConfigError(GeomxError):
     """A request that cannot be carried out as written (exit status 2).
 

@@ -2,7 +2,8 @@
 
 It is started by hand or by a launcher that only starts processes: its log goes to the terminal, its
 notes and parameters stay in a folder, below ``nodes`` as in every run. If all nodes share the
-folder, ``geomx collect`` converts it to the files of a run.
+folder, ``geomx collect`` converts it to the files of a run. With ``--join`` it is a worker, or all
+nodes of a party, and the run trains already (`geomx.machines.joining`).
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from geomx.live import access
 from geomx.live.journal import stem
 from geomx.live.spec import Spec
 from geomx.machines import agent, jobfile
+from geomx.machines.joining import PATIENCE_S, Join
 from geomx.machines.launch import composed_experiment
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
-    add("--role", choices=jobfile.ROLES, required=True, help="its role in the run")
+    add("--role", choices=jobfile.ROLES, help="its role in the run")
+    add("--join", metavar="HOST:PORT", help="the scheduler of a run that trains already: join it")
     add("--attached", action="store_true", help="a launcher sends the rest on standard input")
     add("--job", metavar="JOB.yaml", help="for the scheduler: the job file")
     add("--experiment", metavar="FILE", help="the same, as written by geomx manifest")
@@ -35,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--port", type=int, default=0, help="of the scheduler; 0: any free one")
     add("--tls", metavar="FOLDER", help="its certificates, from geomx certs")
     add("--insecure", action="store_true", help="do without TLS between machines")
-    add("--patience", type=float, default=300.0, help="seconds to try to join; 300")
+    add("--patience", type=float, help="seconds to try to join; 300, with --join 10")
     add("--directory", default="geomx-run", help="for notes and parameters; may be shared")
     add("overrides", nargs="*", help="for the scheduler: overrides, after those of the job")
 
@@ -68,6 +71,10 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
     if not env[access.TOKEN]:
         remedy = "must be set to a secret shared by all nodes of the run"
         raise ConfigError(access.TOKEN, "", remedy)
+    if options.join:
+        return _join(options, env, command)
+    if not options.role:
+        raise ConfigError("--role", "", f"must be given, one of {', '.join(jobfile.ROLES)}")
     given = [each for each in (options.job, options.experiment, options.scheduler) if each]
     if len(given) != 1 or bool(options.scheduler) == (options.role == "scheduler"):
         remedy = "the scheduler needs --job or --experiment, all others need --scheduler"
@@ -81,20 +88,47 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
         experiment.write_text(_experiment(options), encoding="utf-8")
     if command:
         env |= agent.script_env(name, None, options.host, options.scheduler)
-        return agent.by_hand(agent.tethered(command), env)
+        return agent.by_hand(agent.tethered(command), env, leaves=True)
     argv = agent.node_argv(
         name, None, options.host, stem(directory, name), experiment=experiment,
         scheduler=options.scheduler, patience_s=options.patience,
     )  # fmt: skip
-    return agent.by_hand(argv, env)
+    return agent.by_hand(argv, env, leaves=options.role == "worker")
+
+
+def _join(options: argparse.Namespace, env: dict[str, str], command: list[str]) -> int:
+    """Join a run with a worker, or with all nodes of a party; return the exit status."""
+    for each in ("job", "experiment", "scheduler"):
+        if getattr(options, each):
+            raise ConfigError("--join", options.join, f"has no place beside --{each}")
+    party = not options.role and not options.name
+    if party and options.tls:
+        remedy = "is of one node: join each node of the party by a command of its own, with --role"
+        raise ConfigError("--tls", options.tls, remedy)
+    directory = Path(options.directory)
+    (directory / "nodes").mkdir(parents=True, exist_ok=True)
+    return Join(
+        scheduler=options.join,
+        name=f"{_party(options)}/server" if party else options.name or _conventional_name(options),
+        party=party,
+        host=options.host,
+        directory=directory,
+        env=env,
+        command=command,
+        patience_s=PATIENCE_S if options.patience is None else options.patience,
+    ).run()
 
 
 def _conventional_name(options: argparse.Namespace) -> str:
     """Return the node's name, as in networks in the short form."""
+    numbered = options.role in ("worker", "global_server")
+    return f"{_party(options)}/{options.role}{options.index if numbered else ''}"
+
+
+def _party(options: argparse.Namespace) -> str:
     if not options.party:
         raise ConfigError("--party", "", "must be given, or --name")
-    numbered = options.role in ("worker", "global_server")
-    return f"{options.party}/{options.role}{options.index if numbered else ''}"
+    return str(options.party)
 
 
 def _experiment(options: argparse.Namespace) -> str:

@@ -73,7 +73,7 @@ class Experiment:
     @property
     def happens(self) -> Scenario:
         """The scenario's events, in the order of time."""
-        return Scenario(self.scenario, self.cluster, self.seed)
+        return Scenario(self.scenario, self.cluster, self.seed, self.faults.absent)
 
     @property
     def on_device(self) -> bool:

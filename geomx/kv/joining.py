@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 from geomx.errors import ConfigError, GeomxError
@@ -13,6 +15,7 @@ from geomx.kv.store import TYPES, KVStore
 from geomx.live import access
 from geomx.live.exit_status import LOST
 from geomx.live.journal import Notes
+from geomx.live.lifetime import LEAVE
 from geomx.live.member import Member
 
 # Environment variables that the job's launcher sets for every worker.
@@ -95,4 +98,15 @@ def _join(type: str) -> KVStore:
     except BaseException:
         member.loop.close()
         raise
-    return KVStore(member, type)
+    store = KVStore(member, type)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(LEAVE, lambda *_: _leave(member))
+    return store
+
+
+def _leave(member: Member) -> None:
+    """Leave the job while others continue; without that, end as on SIGTERM."""
+    if member.may_leave:
+        member.on_leave()
+    else:
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from geomx import _core
+from geomx.errors import ConfigError
 from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_optimizers
+from geomx.kv.values import optimizer_numbers
 from geomx.live.member import Member
 from geomx.plugin.parts import optimizer_text
 
@@ -30,3 +33,19 @@ def named(optimizer: Any) -> str:
     """Return the name of an optimizer for error messages."""
     given = optimizer.get("name") if isinstance(optimizer, Mapping) else optimizer
     return given if isinstance(given, str) else type(given).__name__.lower()
+
+
+def checked_optimizer(optimizer: Any, options: Mapping[str, float]) -> str:
+    """Return an optimizer as global servers take it; see `geomx.kv.KVStore.set_optimizer`.
+
+    Raises:
+        ConfigError: They lack that optimizer or option.
+    """
+    text = optimizer_text(optimizer_numbers(optimizer, options))
+    try:
+        _core.Optimizer(text, 0)
+    except ValueError as error:
+        known = ", ".join(_core.optimizers())
+        name = text.split("\n", 1)[0]
+        raise ConfigError("optimizer", name, f"{error}; available: {known}") from error
+    return text

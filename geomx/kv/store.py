@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from geomx import _core
-from geomx.cluster import Party
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.frameworks import tensors
 from geomx.kv.compression import check_compression
+from geomx.kv.departure import Departure
 from geomx.kv.keys import Entry, Keys
-from geomx.kv.rules import global_rule, named
-from geomx.kv.values import Key, devices, optimizer_numbers, pairs, to_float32
+from geomx.kv.place import Place
+from geomx.kv.rules import checked_optimizer, global_rule, named
+from geomx.kv.values import Key, devices, pairs, to_float32
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.member import FOREVER_S, Member, naming_the_lost
 from geomx.live.sync_steps import SyncSteps
-from geomx.plugin.parts import as_vector, optimizer_text
+from geomx.plugin.parts import as_vector
 
 TYPES = ("dist_sync", "dist_device_sync", "dist_async")
 
 
-class KVStore:
+class KVStore(Place):
     """One worker's view of the store. Made by `create`.
 
     Args:
@@ -53,7 +53,9 @@ class KVStore:
         self._rhythm: SyncSteps | None = None
         self._pulled: set[int] = set()  # keys pulled since the last `take_arrivals`
         self._rounds = 0
+        self._departure = Departure(member)
         self._instructs_again = member.late  # what a predecessor may have said
+        member.on_leave = self.leave
         self.closed = False
 
     def use(self, exchange: Exchange) -> None:
@@ -70,26 +72,6 @@ class KVStore:
         self.exchange = exchange
 
     # ---- position in the job ----
-
-    @property
-    def rank(self) -> int:
-        """Position among the workers of this party."""
-        return self._party().workers.index(self.member.node)
-
-    @property
-    def num_workers(self) -> int:
-        """Number of workers of this party."""
-        return len(self._party().workers)
-
-    @property
-    def global_rank(self) -> int:
-        """Position among all workers, by which a script slices its data."""
-        return self.member.spec.cluster.workers.index(self.member.node)
-
-    @property
-    def num_all_workers(self) -> int:
-        """Number of workers of all parties together."""
-        return len(self.member.spec.cluster.workers)
 
     @property
     def is_master_worker(self) -> bool:
@@ -109,9 +91,6 @@ class KVStore:
         `rounds`, and has the values of that round.
         """
         return self._rounds
-
-    def _party(self) -> Party:
-        return self.member.spec.cluster.party_of(self.member.node)
 
     # ---- values ----
 
@@ -157,6 +136,7 @@ class KVStore:
         Raises:
             GeomxError: A key was never initialised, or a shape differs.
             NodeLost: A node of the job died.
+            Left: The worker leaves the job, and all earlier steps are complete.
         """
         for each, given in pairs(key, value):
             entry = self.entry(each)
@@ -248,13 +228,7 @@ class KVStore:
         if self.member.policy.exchange == "parameters":
             remedy = f"under sync={sync} every worker runs its own optimizer"
             raise ConfigError("optimizer", named(optimizer), remedy)
-        text = optimizer_text(optimizer_numbers(optimizer, options))
-        try:
-            _core.Optimizer(text, 0)
-        except ValueError as error:
-            known = ", ".join(_core.optimizers())
-            name = text.split("\n", 1)[0]
-            raise ConfigError("optimizer", name, f"{error}; available: {known}") from error
+        text = checked_optimizer(optimizer, options)
         if self.is_master_worker:
             self.instruct("optimizer\n" + text)
 
@@ -295,6 +269,23 @@ class KVStore:
         with naming_the_lost(self.member.loop):
             self.member.loop.barrier(FOREVER_S)
 
+    @property
+    def leaving(self) -> bool:
+        """Whether this worker leaves the job at the end of the current step; see `leave`."""
+        return self._departure.asked
+
+    def leave(self) -> None:
+        """Let this worker leave the job at the end of the current step, while others continue.
+
+        The next step then ends the script with `geomx.errors.Left`; a `rhythm` ends after it.
+
+        Raises:
+            GeomxError: The others would not continue.
+        """
+        self._departure.ask()
+        if self._rhythm is not None:
+            self._rhythm.leave()
+
     def close(self) -> None:
         """Leave the job when all other workers are done too; called when the program ends."""
         if self.closed:
@@ -304,8 +295,10 @@ class KVStore:
             # After an uncaught exception this worker must not count as done, so that the others
             # notice the failure.
             if getattr(sys, "last_value", None) is None:
+                for key in self._keys if self.leaving else ():  # all that was pushed is in
+                    self.exchange.wait(self.entry(key).key)
                 self.member.loop.leave()
-                self.member.wait_stopped()
+                self.member.wait_stopped(lambda: self.leaving)
         except (NodeLost, RuntimeError):
             pass  # the other nodes have ended already
         finally:
@@ -360,7 +353,12 @@ class KVStore:
             entry: Entry of the key.
             value: An array, or what else the exchange accepts, of the key's shape.
             priority: See `push`.
+
+        Raises:
+            Left: The worker leaves the job, and this contribution would begin another step.
         """
+        if self._rhythm is None:
+            self._departure.count(entry.key)
         last = self._rhythm is not None and self._rhythm.last
         self.exchange.push(entry.key, value, priority=priority, last=last)
 

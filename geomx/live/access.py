@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from geomx import _core
@@ -22,6 +23,25 @@ addresses beyond this machine without TLS, which the core checks when it opens a
 
 FILES = {"authority": "authority.pem", "certificate": "node.pem", "key": "node.key"}
 """Files of a node's folder: the trusted authority, the node's certificate, and its key."""
+
+
+def new_token() -> str:
+    """Return the token of a new run: that of this process's environment, or else a random one."""
+    return os.environ.get(TOKEN) or secrets.token_hex(16)
+
+
+def check_token(absent: Sequence[str]) -> None:
+    """Refuse a run which nodes join by hand if nobody could know its token.
+
+    Args:
+        absent: The option ``faults.absent``.
+
+    Raises:
+        ConfigError: This process's environment has no token.
+    """
+    if absent and not os.environ.get(TOKEN):
+        remedy = f"needs {TOKEN} set to a long random secret, which those that join have as well"
+        raise ConfigError("faults.absent", ",".join(absent), remedy)
 
 
 def has_tls() -> bool:

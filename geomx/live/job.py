@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -75,9 +74,8 @@ class Job:
         self.spec = dataclasses.replace(spec, usage_file=str(self._usage_file.resolve()))
         self.directory = directory
         self.command = list(command)
-        token = secrets.token_hex(16)
         # Namespaces of this machine have addresses like others', and no way in.
-        self._secrets = {access.TOKEN: token}
+        self._secrets = {access.TOKEN: access.new_token()}
         if emulate == "netns":
             self._secrets[access.INSECURE] = "1"
         self._forks = ForkServer(self._secrets)
@@ -122,8 +120,11 @@ class Job:
                 self._start_scheduler()
             else:
                 self._resume(self._resumption)
+            self._joins.announce(self._address)
             for node in self.spec.cluster.nodes:
-                if node.role != "scheduler" and node.id not in self._joins.late:
+                if node.id in self._joins.late:
+                    file_of(stem(self.directory, node.name), ".jsonl").unlink(missing_ok=True)
+                elif node.role != "scheduler":
                     self._start(node)
         except BaseException:
             self.end()

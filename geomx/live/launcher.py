@@ -20,7 +20,7 @@ from geomx.errors import GeomxError, PluginError
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.native_parts import training_optimizers
 from geomx.experiment.wiring import shards
-from geomx.live import emulation
+from geomx.live import access, emulation
 from geomx.live.job import POLL_S, Job
 from geomx.live.journal import Note, Reader, stem
 from geomx.live.journal import path as file_of
@@ -32,6 +32,7 @@ from geomx.results.participation import Partial
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.results.traffic import EdgeTraffic
+from geomx.scenario.acts import BY_HAND
 from geomx.terminal.progress import Advance, progress
 
 ANSWER_S = 1.0
@@ -71,6 +72,7 @@ def run_experiment(
     workload, cluster = experiment.workload, experiment.cluster
     training_optimizers(cluster, experiment.selection, workload.optimizer)
     emulation.check(experiment)
+    access.check_token(experiment.faults.absent)
     recorder = Recorder(
         directory,
         {**experiment.header(), "mode": "live", "emulate": experiment.emulate},
@@ -142,6 +144,7 @@ def run_script(experiment: Experiment, directory: Path, command: Sequence[str]) 
         NodeLost: A process failed; says which, and its last words.
     """
     emulation.check(experiment)
+    access.check_token(experiment.faults.absent)
     spec = Spec.of(experiment, script=True)
     with Job(spec, directory, list(command), experiment.emulate) as job:
         while job.poll():
@@ -185,6 +188,8 @@ class Collector:
         self._ended: set[str] = set()
         self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # facts of the latest process of each
         self._recovered: dict[str, list[float]] = defaultdict(list)  # when, seconds since the start
+        late = experiment.happens.late.items()  # nodes that have not joined yet
+        self._by_hand = {experiment.cluster.nodes[node].name for node, by in late if by == BY_HAND}
         continues = experiment.faults.continues
         self._participation = recorder.continues() if continues else None
         self._told: list[tuple[float, NodeSpec, Note]] = []  # of who takes part
@@ -258,6 +263,9 @@ class Collector:
         if kind == "gone" and node.role == "scheduler":
             self._participation.lost(time_s, names[0])
         elif kind == "takes_part":
+            if names[0] in self._by_hand:
+                self._by_hand.discard(names[0])
+                self._recorder.fault({"time_s": time_s, "what": "join", "node": names[0]})
             self._participation.takes_part(time_s, names[0])
         elif kind == "partial":
             key, shard, number, above, workers, late = note["about"]

@@ -23,6 +23,9 @@ _PR_SET_PDEATHSIG = 1
 MARK = "GEOMX_MARK"
 """The environment variable that marks the descendants of a process."""
 
+LEAVE = signal.SIGUSR1
+"""The signal that asks the process of a node to leave its run, while others continue."""
+
 
 def new_mark() -> str:
     """Return a unique value of `MARK`."""

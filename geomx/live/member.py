@@ -27,7 +27,6 @@ from geomx.live.spec import Spec
 from geomx.options.schema import RuntimeOptions
 from geomx.plugin.registry import Registry
 from geomx.plugin.sync import SyncPolicy
-from geomx.scenario import Scenario
 from geomx.training.steps import Report
 
 JOIN_TIMEOUT_S = 300.0
@@ -96,7 +95,7 @@ class Member:
         started_s: Start of the run, in seconds of `geomx._core.clock_s`.
         on_wait: Called with the names of the nodes for which this one has waited for
             ``runtime.failure_timeout_s``, and with "" when the wait is over.
-        on_leave: Called when the scenario requires this worker to leave.
+        on_leave: Called when this worker must leave, in any thread.
         on_kill: Called before a scenario kills this process; see `Disturbances`.
         journal: The log from which another process can resume the node; None for none.
         resumed: Whether this process resumes the node of a killed process.
@@ -194,6 +193,45 @@ class Member:
             raise
 
     @classmethod
+    def experiment(
+        cls,
+        scheduler: str,
+        name: str,
+        token: str,
+        host: str = "127.0.0.1",
+        tls: Path | None = None,
+        patience_s: float = JOIN_TIMEOUT_S,
+        insecure: bool = False,
+    ) -> Spec:
+        """Return the experiment of a run that has started, and that a node of this name may join.
+
+        Args:
+            scheduler: As for `join`; so are the others.
+            name: A node that does not take part now.
+            token: Token of the run.
+            host: The address to listen on.
+            tls: As for `open_scheduler`.
+            patience_s: Time limit in seconds.
+            insecure: As for `open_scheduler`.
+
+        Raises:
+            GeomxError: The scheduler was not reached, or no such node may join now.
+        """
+        try:
+            loop = _core.Loop(host, 0, token, paths(tls), insecure)
+        except RuntimeError as error:
+            raise GeomxError(str(error)) from error
+        try:
+            text, _ = loop.join(
+                scheduler, name, None, _await_name(scheduler, patience_s), late=True
+            )
+        except RuntimeError as error:
+            raise GeomxError(str(error)) from error
+        finally:
+            loop.close()
+        return Spec.from_json(text)
+
+    @classmethod
     def resume(
         cls,
         journal: _core.Journal,
@@ -261,7 +299,7 @@ class Member:
             experiment_json=spec.to_json() if scheduling else "",
             tensors=spec.tensors,
         )
-        config.absent = list(Scenario(spec.scenario, cluster, spec.seed).late)
+        config.absent = list(spec.happens.late)
         shape = (
             links.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.usage_file)
             if spec.emulated
@@ -291,7 +329,7 @@ class Member:
         with naming_the_lost(self.loop):
             self.started_s = self.loop.wait_started(JOIN_TIMEOUT_S)
         spec = self.spec
-        scenario = Scenario(spec.scenario, spec.cluster, spec.seed)
+        scenario = spec.happens
         if scenario:
             peers = [peer.id for peer in wiring.peers(spec.cluster, self.selection, self.node)]
             Disturbances(
@@ -302,7 +340,7 @@ class Member:
                 self.started_s,
                 self.resumed or self.late,
                 self.on_kill,
-                self.on_leave,
+                self._must_leave,
             ).start()
 
     def consult(self, report: Report, not_before_s: float = 0.0) -> list[float]:
@@ -335,12 +373,23 @@ class Member:
         """Return the seconds since the start of the run."""
         return _core.clock_s() - self.started_s
 
-    def wait_stopped(self) -> None:
+    def _must_leave(self) -> None:
+        self.on_leave()  # as it is then: a store sets it after the start
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether others continue when this node leaves: none plans its steps with theirs."""
+        return self.spec.faults.continues and not self.selection.coordinators(self.spec.cluster)
+
+    def wait_stopped(self, until: Callable[[], bool] = lambda: False) -> None:
         """Wait until all workers have left.
+
+        Args:
+            until: The wait ends within a second after this returns True.
 
         Raises:
             NodeLost: A node was lost before.
         """
         with naming_the_lost(self.loop):
-            while not self.loop.wait_stopped(1.0):
+            while not until() and not self.loop.wait_stopped(1.0):
                 pass

@@ -2,9 +2,10 @@
 
 It joins the scheduler (or is it), learns the experiment, plays its node's part and writes what it
 measured beside its log. It ends when the run ends, when a node is lost, when it is asked to
-(SIGINT, SIGTERM) and when its launcher dies; never later. The token that lets it in comes in the
-environment variable GEOMX_TOKEN, so that it is not seen in lists of processes; GEOMX_TLS names the
-folder of its certificates, if there are any. Without them GEOMX_INSECURE=1 is needed to listen
+(SIGINT, SIGTERM) and when its launcher dies; never later. On SIGUSR1 it leaves the run, and others
+continue: a worker after its next step, a local server at once. The token that lets it in comes in
+the environment variable GEOMX_TOKEN, so that it is not seen in lists of processes; GEOMX_TLS names
+the folder of its certificates, if there are any. Without them GEOMX_INSECURE=1 is needed to listen
 beyond this machine.
 """
 
@@ -33,7 +34,7 @@ from geomx.live.descriptors import readable
 from geomx.live.exit_status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.journal import Notes
 from geomx.live.journal import path as file_of
-from geomx.live.lifetime import tie_to_parent
+from geomx.live.lifetime import LEAVE, tie_to_parent
 from geomx.live.member import JOIN_TIMEOUT_S, Member
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
@@ -66,6 +67,7 @@ class Node:
             self._notes.again()
         self._member: Member | None = None
         self._interrupted = False
+        self._leaves = False  # before the run ends, as a signal has asked for
         self._trains = False
         self._calls: Calls | None = None  # in the main thread
         self._telling = threading.Lock()
@@ -134,7 +136,9 @@ class Node:
         elif options.experiment:
             print(member.loop.address, flush=True)
         self._start(member)
-        member.wait_stopped()
+        member.wait_stopped(self._is_leaving)
+        if self._leaves:
+            member.loop.leave()
         if options.experiment:
             time.sleep(_FAREWELL_S)
 
@@ -158,7 +162,7 @@ class Node:
         self._trains = True
         worker.run()
         member.loop.leave()
-        member.wait_stopped()
+        member.wait_stopped(self._is_leaving)
         parameters = worker.evaluate()
         if parameters:
             write_arrays(file_of(self._stem, ".npz"), parameters)
@@ -207,8 +211,21 @@ class Node:
         signal.set_wakeup_fd(inward.fileno())
         for number in _ENDING:
             signal.signal(number, _interrupt)
+        signal.signal(LEAVE, self._leave)
         threading.Thread(target=self._watchman, args=(outward,), daemon=True).start()
         self._keep = inward
+
+    def _leave(self, number: int, frame: Any) -> None:
+        """Leave the run while others continue; without that, end as on SIGTERM."""
+        member = self._member
+        if member is None or not member.started_s or not member.may_leave:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        self._leaves = True
+        member.on_leave()
+
+    def _is_leaving(self) -> bool:
+        return self._leaves
 
     def _watchman(self, signals: socket.socket) -> None:
         deadline: float | None = None

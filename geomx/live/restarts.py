@@ -18,8 +18,7 @@ from geomx.live.exit_status import LOST
 from geomx.live.journal import Reader, durable, stem
 from geomx.live.relay import notice
 from geomx.live.spec import Spec
-from geomx.scenario import Scenario
-from geomx.scenario.acts import NS, Act
+from geomx.scenario.acts import BY_HAND, NS, Act
 
 FIRST_S = 0.05
 GROWTH = 4
@@ -164,7 +163,7 @@ class Restarts:
 
 
 class Joins:
-    """The nodes of one run that the scenario lets join later.
+    """The nodes of one run that join later, by the scenario or by hand.
 
     Args:
         spec: The experiment.
@@ -175,12 +174,19 @@ class Joins:
     """
 
     def __init__(self, spec: Spec, directory: Path) -> None:
-        scenario = Scenario(spec.scenario, spec.cluster, spec.seed)
+        scenario = spec.happens
         self._cluster = spec.cluster
-        self.late = frozenset(scenario.late)
+        self._late = scenario.late
+        self.late = frozenset(self._late)
         self._left: list[Act] = scenario.joins()  # in the order of time
         self._scheduler = Reader(stem(directory, spec.cluster.scheduler.name))
         self._started_s: float | None = None
+
+    def announce(self, scheduler: str) -> None:
+        """Tell the user which nodes may join by hand, and the address of their scheduler."""
+        names = [self._cluster.nodes[node].name for node, by in self._late.items() if by == BY_HAND]
+        if names:
+            notice(f"{', '.join(names)} may join by `geomx node --join {scheduler}`")
 
     def due(self) -> list[NodeSpec]:
         """Return the nodes that are to be started now, once."""

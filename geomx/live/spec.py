@@ -22,7 +22,7 @@ from geomx.network.files import read_network, to_node_link
 from geomx.options.parsing import build_options
 from geomx.options.schema import FaultOptions, RuntimeOptions, TcpOptions
 from geomx.plugin.registration import Choice
-from geomx.scenario import Happening, read_scenario
+from geomx.scenario import Happening, Scenario, read_scenario
 from geomx.version import __version__
 from geomx.workload import TensorSpec
 
@@ -97,6 +97,11 @@ class Spec:
             tcp=experiment.tcp,
             tensors=None if script else tuple(experiment.workload.tensors),
         )
+
+    @property
+    def happens(self) -> Scenario:
+        """The scenario's events, and the nodes that join later."""
+        return Scenario(self.scenario, self.cluster, self.seed, self.faults.absent)
 
     def to_json(self) -> str:
         """Return the text that `from_json` reads."""

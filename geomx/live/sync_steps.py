@@ -52,6 +52,10 @@ class SyncSteps:
         """Continue after `rounds` exchanges, in place of a lost worker."""
         self._steps.resume(rounds)
 
+    def leave(self) -> None:
+        """Let the next step be the last."""
+        self._steps.leave()
+
     @property
     def last(self) -> bool:
         """Whether the current step is the last, whose exchange is the last of all keys."""

@@ -27,14 +27,14 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from geomx.live.access import TLS, write_files
 from geomx.live.descriptors import readable
 from geomx.live.exit_status import INTERRUPTED
 from geomx.live.journal import path as file_of
 from geomx.live.journal import stem
-from geomx.live.lifetime import Tied
+from geomx.live.lifetime import LEAVE, Tied
 from geomx.machines.frames import ELSEWHERE, PIECE_BYTES, SILENCE_S, FrameWriter, Opening
 
 OPENING_S = 600.0
@@ -94,27 +94,56 @@ def script_env(name: str, id: int | None, host: str, scheduler: str) -> dict[str
     return env if id is None else {**env, "GEOMX_ID": str(id)}
 
 
-def by_hand(argv: Sequence[str], env: dict[str, str]) -> int:
+def by_hand(argv: Sequence[str], env: dict[str, str], leaves: bool) -> int:
     """Run a node with its log on the terminal.
 
     Args:
         argv: Command of the node.
         env: Its environment.
+        leaves: Whether the first signal that ends this process asks the node to leave the run.
 
     Returns:
         The exit status.
     """
     child = Child(argv, env, output="terminal")
+    asked = Asked(not leaves)
 
-    def leave(number: int, frame: object) -> None:
-        child.end()
-        os._exit(INTERRUPTED)
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, leave)
-    status = child.process.wait()
+    while (status := child.process.poll()) is None:
+        if asked.to_leave():
+            child.process.send_signal(LEAVE)
+        if asked.to_end:
+            child.end()
+            return INTERRUPTED
+        time.sleep(TICK_S)
     child.sweep()
     return status if status >= 0 else 128 - status
+
+
+class Asked:
+    """What the signals to this process ask for: first to leave the run, then to end.
+
+    Args:
+        at_once: Whether the first signal asks to end.
+
+    Attributes:
+        to_end: Whether all nodes must end now.
+    """
+
+    def __init__(self, at_once: bool = False) -> None:
+        self.to_end = False
+        self._signals = 1 if at_once else 0
+        self._told = at_once
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._hear)
+
+    def to_leave(self) -> bool:
+        """Return, once, that the nodes must leave."""
+        told, self._told = self._told, self._signals > 0
+        return self._told and not told
+
+    def _hear(self, number: int, frame: object) -> None:
+        self._signals += 1
+        self.to_end = self._signals > 1
 
 
 class Child:
@@ -124,7 +153,7 @@ class Child:
         argv: Command of the node.
         env: Its environment.
         directory: Its working directory; empty: this one.
-        output: Whether stdout and stderr are piped apart, merged, or go to the terminal.
+        output: Whether stdout and stderr are piped apart, merged, or go to the terminal or a file.
     """
 
     def __init__(
@@ -132,14 +161,20 @@ class Child:
         argv: Sequence[str],
         env: dict[str, str],
         directory: str = "",
-        output: Literal["apart", "merged", "terminal"] = "apart",
+        output: Literal["apart", "merged", "terminal"] | IO[bytes] = "apart",
     ) -> None:
-        errors = {"apart": subprocess.PIPE, "merged": subprocess.STDOUT, "terminal": None}
+        pipe, merged = subprocess.PIPE, subprocess.STDOUT
+        places: dict[str, tuple[int | None, int | None]] = {
+            "apart": (pipe, pipe),
+            "merged": (pipe, merged),
+            "terminal": (None, None),
+        }
+        stdout, stderr = places[output] if isinstance(output, str) else (output, merged)
         self.process = Tied(
             argv,
             env,
-            stdout=None if output == "terminal" else subprocess.PIPE,
-            stderr=errors[output],
+            stdout=stdout,
+            stderr=stderr,
             cwd=directory or None,
         )
 

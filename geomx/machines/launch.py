@@ -61,6 +61,7 @@ def launch(
         remedy = "must be stop or wait: nodes on other machines are not restarted yet"
         raise ConfigError("faults.on_loss", "continue", remedy)
     emulation.check(experiment)
+    access.check_token(experiment.faults.absent)
     start = _Start(job, experiment, directory, list(command))
     if not command:
         return directory, run_experiment(experiment, directory, start)

@@ -81,6 +81,9 @@ class FaultOptions:
     # that a run can be resumed after its machine has failed. false: they are left to the operating
     # system, which is enough when processes are killed.
     log_sync: bool = False
+    # With continue: workers, or parties with all of theirs, that are absent at the start and join
+    # during the run (geomx node --join).
+    absent: list[str] = field(default_factory=list)
     # With durable=log or continue: how often each killed node is restarted, after increasing
     # delays.
     restarts: Amount = 3
@@ -96,6 +99,9 @@ class FaultOptions:
         return self.on_loss == "wait" or self.durable == "log"
 
     def __post_init__(self) -> None:
+        if self.absent and not self.continues:
+            remedy = "needs faults.on_loss=continue, with which others train without them"
+            raise ConfigError("absent", ",".join(self.absent), remedy)
         if self.continues and self.durable == "log":
             remedy = "lets others wait for nodes that were killed; choose on_loss=wait with it"
             raise ConfigError("durable", self.durable, remedy)

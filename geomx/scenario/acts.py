@@ -10,10 +10,12 @@ from itertools import takewhile
 from typing import Any
 
 from geomx.cluster import Cluster
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, near
 from geomx.scenario.happenings import ANY, ENDS, Happening, nodes_of
 
 NS = 1_000_000_000
+BY_HAND = -1
+"""Takes the place of the joining event's number for nodes that no event lets join."""
 
 
 @dataclass(frozen=True, order=True)
@@ -49,10 +51,18 @@ class Scenario:
         happenings: The events, from `read_scenario`.
         cluster: The nodes.
         seed: Seed of random times and nodes; equal seeds give equal acts, in every process.
+        absent: Workers and parties that join by hand: the option ``faults.absent``.
     """
 
-    def __init__(self, happenings: Sequence[Happening], cluster: Cluster, seed: int) -> None:
+    def __init__(
+        self,
+        happenings: Sequence[Happening],
+        cluster: Cluster,
+        seed: int,
+        absent: Sequence[str] = (),
+    ) -> None:
         self._happenings = tuple(happenings)
+        self._absent = tuple(absent)
         self._cluster = cluster
         self._seed = seed
 
@@ -62,13 +72,13 @@ class Scenario:
 
     @property
     def late(self) -> dict[int, int]:
-        """The nodes that join later: the number of the joining event, by node id.
+        """The nodes that join later: the number of the joining event or `BY_HAND`, by node id.
 
         Raises:
-            ConfigError: A node would join twice, or the first worker, which supplies the initial
-                values, would join later.
+            ConfigError: A node would join twice, does not exist, or is the first worker, which
+                supplies the initial values.
         """
-        late: dict[int, int] = {}
+        late = self._by_hand()
         for number, happening in enumerate(self._happenings):
             if happening.join is None:
                 continue
@@ -83,9 +93,27 @@ class Scenario:
                 raise ConfigError(key, happening.join, remedy)
             late |= dict.fromkeys(joining, number)
             if all(node.id in late for node in party.workers):
-                joins = [late[node.id] for node in party.workers]
+                joins = {late[node.id] for node in party.workers} - {BY_HAND}
                 late[party.server.id] = min(joins, key=lambda n: self._happenings[n].at_s or 0.0)
         return late
+
+    def _by_hand(self) -> dict[int, int]:
+        parties = {party.name: party for party in self._cluster.parties}
+        workers = {node.name: node for node in self._cluster.workers}
+        ids: set[int] = set()
+        for name in self._absent:
+            if name not in parties and name not in workers:
+                remedy = f"there is no such worker or party; {near(name, [*parties, *workers])}"
+                raise ConfigError("faults.absent", name, remedy)
+            joining = parties[name].workers if name in parties else (workers[name],)
+            if self._cluster.workers[0] in joining:
+                remedy = "the first worker of all supplies the initial values and must be present"
+                raise ConfigError("faults.absent", name, remedy)
+            ids |= {node.id for node in joining}
+        for party in parties.values():
+            if party.workers and all(node.id in ids for node in party.workers):
+                ids.add(party.server.id)
+        return dict.fromkeys(sorted(ids), BY_HAND)
 
     def check(self) -> None:
         """Check that every member joins at most once.

@@ -16,6 +16,8 @@ fills its buckets, independently of DDP's own collectives.
 """
 
 # DDP inspects the hook's annotations, which must be types and not strings.
+import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -66,6 +68,7 @@ class PartyHook:
             self._store = store or kv.create()
             if self._store.member.late:
                 raise GeomxError(NO_WEIGHTS)
+            self._store.member.on_leave = _end
             self._steps = _checked_steps(self._store)
             self._exchange = claimed(self._store, copy=True)
             place[0], place[1] = self._store.global_rank, self._store.num_all_workers
@@ -152,6 +155,11 @@ def _reporting(
             action()
     except Exception as error:
         done.set_exception(error)
+
+
+def _end() -> None:
+    """End the leader: the processes of a group do not know when to leave together."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _checked_steps(store: kv.KVStore) -> Steps:

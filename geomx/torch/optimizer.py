@@ -23,13 +23,13 @@ from typing import Any, Literal
 import torch
 
 from geomx import kv
-from geomx.errors import ConfigError, GeomxError
+from geomx.errors import ConfigError, GeomxError, Left
 from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_optimizers
 from geomx.plugin.parts import optimizer_text
 from geomx.torch.checkpoints import fetched, restore
 from geomx.torch.exchange import NO_WEIGHTS, checked, claimed, shaped
 from geomx.torch.numbers import groups, keeps_state, translated
-from geomx.torch.slots import OWN_CHANGED, Slot, trained
+from geomx.torch.slots import OWN_CHANGED, Slot, trained, weakly
 from geomx.torch.waiting import watching
 from geomx.training.steps import UNKNOWN, Steps
 
@@ -104,10 +104,11 @@ class Optimizer(torch.optim.Optimizer):
         self._begun = self._averaged = self._warned = False
         self._syncs = False
         self._since = time.monotonic()
+        self._member.on_leave = weakly(self._leave, otherwise=self._store.leave)
         self._waiting = watching(model, self._slots, self._exchange)
         weakref.finalize(self, self._waiting.end).atexit = False
-        for slot in self._slots:
-            slot.parameter.register_post_accumulate_grad_hook(_reporting(self, slot))
+        for number, slot in enumerate(self._slots):
+            slot.parameter.register_post_accumulate_grad_hook(weakly(self._appeared, number))
 
     # ---- properties for loops and schedules ----
 
@@ -298,18 +299,25 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- the parts of a step ----
 
+    def _leave(self) -> None:
+        self._store.leave()
+        self._steps.leave()
+
     def _begin(self) -> None:
         """Begin a step, unless it has begun."""
         if self._begun:
             return
+        if self._steps.last and self._store.leaving:
+            raise Left
         if self._steps.last:
             raise GeomxError("the last step has been made; loop until `done`")
         self._steps.begin()
         self._syncs = self._steps.synchronises()
         self._begun = True
 
-    def _appeared(self, slot: Slot) -> None:
-        """Handle a gradient that a backward pass has accumulated."""
+    def _appeared(self, number: int, _: torch.Tensor) -> None:
+        """Handle a gradient that a backward pass has accumulated, of the slot of that number."""
+        slot = self._slots[number]
         self._begin()
         if self._waiting.expects(slot):
             raise GeomxError(
@@ -382,19 +390,3 @@ class Optimizer(torch.optim.Optimizer):
         report = self._steps.report(computed_s)
         if report is not None:
             self._steps.reply(self._member.consult(report))
-
-
-def _reporting(optimizer: Optimizer, slot: Slot) -> Callable[[torch.Tensor], None]:
-    """Return a hook on a parameter that holds no reference to `optimizer`.
-
-    The optimizer holds the parameter, and Python's garbage collector does not see tensors' hooks,
-    so that it could not free such a cycle.
-    """
-    reference, number = weakref.ref(optimizer), optimizer._slots.index(slot)
-
-    def appeared(_: torch.Tensor) -> None:
-        owner = reference()
-        if owner is not None:
-            owner._appeared(owner._slots[number])
-
-    return appeared

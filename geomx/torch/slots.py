@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -90,3 +92,26 @@ def trained(optimizer: torch.optim.Optimizer, named: Mapping[str, torch.Tensor])
         for key, (name, parameter) in enumerate(named.items())
         if id(parameter) in held and parameter.requires_grad
     ]
+
+
+def weakly(
+    method: Callable[..., None], *given: Any, otherwise: Callable[..., None] | None = None
+) -> Callable[..., None]:
+    """Return a function that calls a method, and does not keep the method's object alive.
+
+    An optimizer holds its parameters, and Python's garbage collector does not see tensors' hooks,
+    so that it could not free an optimizer that one of them holds.
+
+    Args:
+        method: The bound method.
+        given: Its first arguments.
+        otherwise: Called with the same arguments once the object is gone; None: nothing is.
+    """
+    reference = weakref.WeakMethod(method)
+
+    def call(*more: Any) -> None:
+        found = reference() or otherwise
+        if found is not None:
+            found(*given, *more)
+
+    return call

@@ -71,9 +71,9 @@ std::pair<std::string, std::map<std::string, std::string>> Join(Loop& loop,
                                                                 const std::string& scheduler,
                                                                 const std::string& name,
                                                                 std::optional<NodeId> id,
-                                                                double timeout_s) {
+                                                                double timeout_s, bool late) {
   nb::gil_scoped_release unlocked;
-  loop.StartJoin(scheduler, name, id, timeout_s);
+  loop.StartJoin(scheduler, name, id, timeout_s, late);
   // The loop's thread watches the deadline, and has the better error message.
   const Joined joined = *loop.WaitJoined(Seconds(kNever));
   return {joined.experiment, joined.roster};
@@ -286,9 +286,10 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "`tls`: PEM files of the authority, the certificate and its key, with which all traffic is "
            "encrypted. Without them, only loopback addresses are allowed, unless `insecure`.")
       .def_prop_ro("address", &Loop::address, "The address host:port of this node for others.")
-      .def("join", &Join, "scheduler"_a, "name"_a, "id"_a.none(), "timeout_s"_a,
+      .def("join", &Join, "scheduler"_a, "name"_a, "id"_a.none(), "timeout_s"_a, "late"_a = false,
            "Join the run whose scheduler is at host:port; return (experiment, addresses by name). "
-           "Without an id, the scheduler finds the node by its name.")
+           "Without an id, the scheduler finds the node by its name. `late`: join only if the run has "
+           "started.")
       .def("run", &Loop::Run, "config"_a, "roster"_a, "shape"_a.none(),
            "congestion"_a = "bbr", "journal"_a.none() = nb::none(),
            nb::call_guard<nb::gil_scoped_release>(),

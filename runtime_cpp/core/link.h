@@ -53,6 +53,7 @@ struct Greeting {
   // Of an answer: number of the first message that follows it. Of a call: a number drawn by the calling
   // process, which tells its calls from those of another process before it knows its incarnation.
   std::uint32_t first = 0;
+  bool late = false;  // of a call: from a process that joins only a run that has started
 };
 
 // Stores a greeting in the header of a `hello`.
@@ -61,9 +62,10 @@ inline void PutGreeting(const Greeting& greeting, Header& header) {
   header.shard = greeting.attempt;
   header.round = greeting.received;
   header.slice = greeting.first;
+  header.merge_count = greeting.late ? 1 : 0;
 }
 inline Greeting GreetingOf(const Header& header) {
-  return {header.key, header.shard, header.round, header.slice};
+  return {header.key, header.shard, header.round, header.slice, header.merge_count != 0};
 }
 
 // Messages to the other end that it may not have received, oldest first.

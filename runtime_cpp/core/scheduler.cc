@@ -67,7 +67,8 @@ class Scheduler final : public RoleLogic {
     if (lost == peers.end() || !tree_.AreConnected(peer, lost->id)) {
       return node_.Fail(peer, "reports the loss of a node that it has no connection with");
     }
-    if (IsOld(lost->id, message.header.key)) return;
+    const bool awaited = !node_.config().continues || !left_.contains(lost->id);
+    if (!awaited || IsOld(lost->id, message.header.key)) return;
     const bool believed = tree_.IsParent(peer, lost->id) || left_.contains(lost->id) ||
                           (lost->role == Role::kServer && tree_.AllChildrenIn(lost->id, left_));
     if (message.header.round != kLinkEnded && believed) return DeclareDead(*lost, (*words)[1], now);
@@ -78,8 +79,9 @@ class Scheduler final : public RoleLogic {
 
   void OnLinkDown(NodeId peer, const std::string& reason, Time now) override {
     gone_.insert(peer);
-    const Peer* lost = node_.FindPeer(peer);
-    if (lost != nullptr && !left_.contains(peer)) DeclareDead(*lost, reason, now);
+    const bool again = node_.config().continues && reason == kReplaced;  // its peers forget it
+    const Peer* lost = again || !left_.contains(peer) ? node_.FindPeer(peer) : nullptr;
+    if (lost != nullptr) DeclareDead(*lost, reason, now);
     if (node_.config().continues) gone_.erase(peer);  // a new process may take its place
   }
 
@@ -88,9 +90,8 @@ class Scheduler final : public RoleLogic {
     if (message.header.kind == Kind::kJoin) return Join(peer, message, now);
     if (message.header.kind == Kind::kReady && joining_.contains(peer)) return Return(peer, now);
     if (message.header.kind == Kind::kHeartbeat || !refused_.insert(peer).second) return;
-    const Peer& late = *node_.FindPeer(peer);
-    node_.SendAnyway(peer, ControlMessage(Kind::kDead, {late.name, std::string(kTakenForLost) +
-                                                                       absent_.at(peer).reason}));
+    const std::string reason = std::string(kTakenForLost) + absent_.at(peer).reason;
+    node_.SendAnyway(peer, ControlMessage(Kind::kDead, {node_.FindPeer(peer)->name, reason}));
   }
 
   void ListWaits(Waits& waits) const override {
@@ -111,7 +112,7 @@ class Scheduler final : public RoleLogic {
     for (const auto& [round, waiting] : barriers_.all()) {
       all_but(Wait::Kind::kBarrier, [&](NodeId id) { return waiting.contains(id); }, true, round);
     }
-    if (!left_.empty()) {
+    if (!left_.empty() && !node_.config().continues) {
       all_but(Wait::Kind::kLeave, [&](NodeId id) { return left_.contains(id); }, true);
     }
   }
@@ -158,8 +159,7 @@ class Scheduler final : public RoleLogic {
     return std::min(look_again_, ended_.empty() ? kNever : ended_.front().due);
   }
 
-  // The scheduler has no part in training.
-  void Describe(Digest&) const override {}
+  void Describe(Digest&) const override {}  // it has no part in training
 
   void Exchange(Archive& archive) override {
     archive(ended_, expected_, addresses_, incarnations_, ready_, left_, workers_left_, dead_, gone_,
@@ -168,7 +168,7 @@ class Scheduler final : public RoleLogic {
 
  private:
   NodeId MoreSilent(NodeId one, NodeId other, Time now) const {
-    const Membership& membership = node_.membership();
+    const auto& membership = node_.membership();
     return membership.Silence(one, now) > membership.Silence(other, now) ? one : other;
   }
 

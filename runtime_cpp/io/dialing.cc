@@ -23,7 +23,7 @@ std::string Tenths(Time time) {
 }  // namespace
 
 void Sessions::Dial(NodeId peer, NodeId self, const std::string& name, const Address& address,
-                    Time deadline) {
+                    Time deadline, bool late) {
   const Time now = Now();
   Dialing& dialing = dialing_.emplace_back();
   dialing.peer = peer;
@@ -33,6 +33,7 @@ void Sessions::Dial(NodeId peer, NodeId self, const std::string& name, const Add
   dialing.began = dialing.next_try = now;
   dialing.deadline = deadline;
   dialing.pause = kFirstPause;
+  dialing.late = late;
 }
 
 // Peers are called while no connection carries the link, or while that is silent.
@@ -53,11 +54,13 @@ void Sessions::Try(Dialing& dialing, Time now) {
   dialing.pause = std::min(2 * dialing.pause, limits_.redial);
   if (IsCut(dialing.peer)) {
     dialing.last_error = "no answer";
+    dialing.refused = false;
     return;
   }
   Fd fd = Connect(dialing.address, LocalAddress(listener_.get()));
   if (!fd) {
     dialing.last_error = ErrorText(errno);
+    dialing.refused = false;
     return;
   }
   try {
@@ -84,6 +87,7 @@ void Sessions::Failed(Session& session, const std::string& reason, Dialing::Answ
   if (Dialing* dialing = DialingOf(session.peer)) {
     std::erase(dialing->calls, session.id);
     dialing->last_error = reason;
+    dialing->refused = false;
     if (final != Dialing::Answer::kNone) dialing->final = final;
   }
   Close(session, reason);
@@ -177,13 +181,16 @@ void Sessions::GiveUp(const Dialing& failed, Time now) {
   }
   handler_.OnUnreachable(
       failed.peer,
-      "no connection to " + Format(failed.address) + " in " + Tenths(now - failed.began) + " s (" +
+      (failed.refused ? "refused by " : "no connection to ") + Format(failed.address) + " in " +
+          Tenths(now - failed.began) + " s (" +
           std::to_string(failed.tries) + " attempts, last: " +
           (failed.last_error.empty() ? "no answer" : failed.last_error) +
           (failed.last_error == ErrorText(EMFILE)
                ? "): raise the number of files that this process may open (ulimit -n)"
            : final == Dialing::Answer::kCertificate
                ? "): check that both ends have certificates of one authority"
+           : failed.refused
+               ? ")"
                : "): check that it runs there and that TCP gets through to that port"));
 }
 

@@ -116,12 +116,13 @@ Time Driver::NextDeadline() {
 
 // ---- membership ------------------------------------------------------------------------------
 
-void Driver::Join(const Address& scheduler, NodeId self, const std::string& name, Time deadline) {
+void Driver::Join(const Address& scheduler, NodeId self, const std::string& name, Time deadline,
+                  bool late) {
   self_ = self;
   name_ = name;
   join_address_ = Format(scheduler);
   join_deadline_ = deadline;
-  sessions_.Dial(kUnknownPeer, self, name, scheduler, deadline);
+  sessions_.Dial(kUnknownPeer, self, name, scheduler, deadline, late);
 }
 
 void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,

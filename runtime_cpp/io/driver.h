@@ -83,7 +83,8 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   bool Post(Mailbox::Task task) { return mailbox_.Post(std::move(task)); }
   void ThreadMain();
 
-  void Join(const Address& scheduler, NodeId self, const std::string& name, Time deadline);
+  void Join(const Address& scheduler, NodeId self, const std::string& name, Time deadline,
+            bool late);
   // With a `journal` the node is recorded, and continues from the records that it already holds.
   void Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
            const std::optional<Shape>& shape, const std::string& congestion,

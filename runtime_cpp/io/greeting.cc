@@ -65,6 +65,7 @@ void Sessions::Greet(Session& session) {
   handler_.OnGreeting();
   Greeting call = LinkOf(session.peer).frames.Call();
   call.first = mark_;
+  call.late = dialing->late;
   PutGreeting(call, hello.header);
   const bool named = dialing->self == kUnknownPeer;
   session.handshake = std::make_unique<Handshake>(Handshake{.caller_nonce = MakeNonce(),
@@ -90,8 +91,11 @@ void Sessions::Answered(Session& session, const Frame& frame) {
   const Bytes payload = frame.message.payload.Contiguous(scratch);
   if (header.kind == Kind::kDead) {
     const auto words = UnpackStrings(payload, 2);
-    return Failed(session, words ? (*words)[1] : "a malformed refusal",
-                  header.round != 0 ? Dialing::Answer::kRefused : Dialing::Answer::kNone);
+    const NodeId peer = session.peer;
+    Failed(session, words ? (*words)[1] : "a malformed refusal",
+           header.round != 0 ? Dialing::Answer::kRefused : Dialing::Answer::kNone);
+    if (Dialing* dialing = DialingOf(peer)) dialing->refused = true;
+    return;
   }
   Handshake& handshake = *session.handshake;
   const auto words = UnpackStrings(payload, 1);

@@ -84,7 +84,14 @@ void Sessions::Settle(Session& session, Verdict verdict) {
                                (session.name.empty() ? "node " + std::to_string(session.peer)
                                                      : session.name));
   }
-  if (verdict == Verdict::kNobody) return Refuse(session, "nobody this node talks with");
+  if (verdict == Verdict::kNobody) {
+    return Refuse(session, session.name.empty() ? "nobody this node talks with"
+                                                : "its network has no node of that name");
+  }
+  if (verdict == Verdict::kEarly) return Refuse(session, "the run has not started yet", false);
+  if (verdict == Verdict::kClosed) {
+    return Refuse(session, "a run without faults.on_loss=continue takes in no members later");
+  }
   if (verdict == Verdict::kTaken) return Refuse(session, "a node of that name takes part already");
   if (verdict == Verdict::kOccupied) {  // until its process is known to be gone
     return Refuse(session, "a node of that name takes part already", false);

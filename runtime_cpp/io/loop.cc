@@ -75,11 +75,11 @@ void Loop::Call(const std::function<void()>& task) {
 // ---- membership ------------------------------------------------------------------------------
 
 void Loop::StartJoin(const std::string& scheduler, const std::string& name,
-                     std::optional<NodeId> id, double timeout_s) {
+                     std::optional<NodeId> id, double timeout_s, bool late) {
   join_timeout_s_ = timeout_s;
   const Address address = Resolve(scheduler);
   const Time deadline = Now() + Nanoseconds(timeout_s);
-  Call([&] { state_->driver.Join(address, id.value_or(kUnknownPeer), name, deadline); });
+  Call([&] { state_->driver.Join(address, id.value_or(kUnknownPeer), name, deadline, late); });
 }
 
 void Loop::Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,

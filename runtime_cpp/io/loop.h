@@ -62,9 +62,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
 
   // ---- membership ----
   // Calls the scheduler at "host:port" repeatedly until it answers or time is up. Without an id the
-  // name identifies this node.
+  // name identifies this node. `late`: it joins only a run that has started.
   void StartJoin(const std::string& scheduler, const std::string& name, std::optional<NodeId> id,
-                 double timeout_s);
+                 double timeout_s, bool late = false);
   // Throws std::runtime_error that says what was tried and what to check.
   std::optional<Joined> WaitJoined(double timeout_s);
 

@@ -27,7 +27,10 @@ Sessions::Verdict Driver::Judge(Session& caller) {
   if (peer == nullptr) return Verdict::kNobody;
   // Before it starts, a late node is told which members are back: what these say comes after that.
   if (told_.late && !node_->started()) return Verdict::kNotYet;
-  return Genuine(caller, *peer) ? JudgeIncarnation(caller) : Verdict::kImpostor;
+  if (!Genuine(caller, *peer)) return Verdict::kImpostor;
+  if (caller.greeting.late && !node_->started()) return Verdict::kEarly;
+  if (caller.greeting.late && !node_->config().continues) return Verdict::kClosed;
+  return JudgeIncarnation(caller);
 }
 
 // The scheduler counts the processes that join under a member's name; all others learn the current

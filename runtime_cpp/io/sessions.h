@@ -96,7 +96,7 @@ class Sessions {
  public:
   // kTaken: another process of that name takes part. kOccupied: the same, for now. kLate: a newer
   // process has replaced it.
-  enum class Verdict { kPeer, kNotYet, kNobody, kImpostor, kTaken, kOccupied, kLate };
+  enum class Verdict { kPeer, kNotYet, kNobody, kImpostor, kTaken, kOccupied, kLate, kEarly, kClosed };
 
   // The silence of a connection after which its caller makes another (probe), and after which the
   // called end closes it (silence); the longest time between two calls (redial); the silence after
@@ -130,9 +130,9 @@ class Sessions {
 
   // Calls `peer` and sends a hello as node `self`, or as `name` if this node does not know its id.
   // The first answer must arrive before `deadline`; after that the peer is called whenever there is
-  // no connection.
+  // no connection. `late`: only a run that has started may answer.
   void Dial(NodeId peer, NodeId self, const std::string& name, const Address& address,
-            Time deadline);
+            Time deadline, bool late = false);
   // Sets the congestion control of new connections to peers.
   void SetCongestion(std::string name) { congestion_ = std::move(name); }
   void SetLimits(const Limits& limits);
@@ -206,6 +206,8 @@ class Sessions {
     int tries = 0;
     std::vector<std::uint64_t> calls;  // under way
     enum class Answer { kNone, kRefused, kHungUp, kCertificate };
+    bool late = false;
+    bool refused = false;              // the last call was answered with a refusal
     Answer final = Answer::kNone;      // an answer after which calling again is useless
     int hung_up = 0;                   // calls that the other end closed without an answer
     std::string last_error;

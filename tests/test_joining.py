@@ -1,0 +1,270 @@
+"""Members that join a running job by command, and leave it when a signal asks them to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geomx.cli import launch
+from geomx.config.compose import compose
+from geomx.errors import ConfigError
+from geomx.live import access
+from geomx.live.journal import Reader, stem
+from geomx.live.lifetime import LEAVE
+from geomx.live.relay import PREFIX
+from geomx.results.results import Results
+from geomx.scenario.acts import BY_HAND
+from tests.test_members import NETWORK, WORKERS, replay, run, words
+from tests.test_restarts import process
+
+LONG = "iterations=100000"  # until the last worker is asked to leave
+ENDS_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def token(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv(access.TOKEN, secrets.token_hex(16))
+    return os.environ[access.TOKEN]
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def node(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Run ``geomx node``."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "geomx", "node", *arguments],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """Return what a process says until it ends, without the notices that it is waiting."""
+    output = process.communicate(timeout=ENDS_S)[0]
+    return "".join(line for line in output.splitlines(True) if not line.startswith(PREFIX))
+
+
+def until(found: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + ENDS_S
+    while not found():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def steps(folder: Path, worker: str) -> int:
+    """Return the number of steps of a worker so far."""
+    return sum("iteration" in note for note in Reader(stem(folder, worker)).new())
+
+
+@contextlib.contextmanager
+def running(folder: Path, *more: str) -> Iterator[Callable[[], Results]]:
+    """A live run that trains; yields a function that lets its workers leave, and returns it."""
+    results: list[Results] = []
+    thread = threading.Thread(target=lambda: results.append(run(folder, "[]", *more)))
+    thread.start()
+
+    def end() -> Results:
+        for worker in WORKERS:
+            if (pid := process(folder, worker)) is not None:
+                os.kill(pid, LEAVE)
+        thread.join(ENDS_S)
+        return results[0]
+
+    try:
+        until(lambda: steps(folder, "east/worker0") > 2)
+        yield end
+    finally:
+        end()
+
+
+@pytest.mark.slow(12)
+def test_a_party_joins_and_leaves_by_command(tmp_path: Path, port: int) -> None:
+    folder, address = tmp_path / "run", f"127.0.0.1:{port}"
+    live = ["mode=live", f"runtime.port={port}", LONG, "faults.absent=[west]"]
+    with running(folder, *live) as end:
+        assert not steps(folder, "west/worker1")
+        party = node("--join", address, "--party", "west", "--directory", str(folder))
+        until(lambda: steps(folder, "west/worker0") > 5 and steps(folder, "west/worker1") > 5)
+        party.send_signal(signal.SIGTERM)
+        party.communicate(timeout=ENDS_S)
+        assert party.returncode == 0
+        alone = steps(folder, "east/worker0")
+        until(lambda: steps(folder, "east/worker0") > alone + 5)
+        # A worker of the party that has left may come again, with its server.
+        again = node("--join", address, "--party", "west", "--directory", str(folder))
+        before = steps(folder, "west/worker1")
+        until(lambda: steps(folder, "west/worker1") > before + 5)
+        again.send_signal(signal.SIGTERM)
+        results = end()
+        again.communicate(timeout=ENDS_S)
+    joined = {row["node"] for row in results.summary["faults"] if row["what"] == "join"}
+    assert joined >= {"west/worker0", "west/worker1"}
+    rounds = 1 + max(row["iteration"] for row in results.iterations)
+    given = [word for word in words(folder, "[]", *live) if "hydra" not in word and word != LONG]
+    replayed = replay(folder, *given, f"iterations={rounds}")
+    for name, value in results.parameters().items():
+        assert np.array_equal(value, replayed[name]), name
+    assert results.summary["participation"]["with_everybody"] > 0
+
+
+@pytest.mark.slow(12)
+def test_what_cannot_join_is_told_why(tmp_path: Path, port: int) -> None:
+    folder, address = tmp_path / "run", f"127.0.0.1:{port}"
+    first = node("--join", address, "--party", "west", "--patience", "0.1")
+    assert "no connection to" in said(first)
+    live = ["mode=live", f"runtime.port={port}", LONG, "faults.absent=[west/worker1]"]
+    with running(folder, *live) as end:
+        sentences = {
+            "its network has no node of that name": node("--join", address, "--party", "wes"),
+            "a node of that name takes part already": node(
+                "--join", address, "--party", "east", "--patience", "0.5"
+            ),
+            "refused this node (not a member)": node(
+                "--join", address, "--name", "west/worker1", **{access.TOKEN: "guessed"}
+            ),
+            "the run has a workload": node(
+                "--join", address, "--name", "west/worker1", "--", "true"
+            ),
+        }
+        for sentence, process in sentences.items():
+            output = said(process)
+            assert sentence in output
+            assert len(output.splitlines()) == 1
+            assert output.startswith("--join=")
+            assert process.returncode == 2
+        end()
+
+
+@pytest.mark.slow(6)
+def test_a_run_without_continue_takes_nobody_in(tmp_path: Path, port: int) -> None:
+    live = ["mode=live", f"runtime.port={port}", "iterations=40", "workload.backward_ms=100"]
+    results: list[Results] = []
+    folder = tmp_path / "run"
+    thread = threading.Thread(
+        target=lambda: results.append(run(folder, "[]", *live, "faults.on_loss=stop"))
+    )
+    thread.start()
+    until(lambda: steps(folder, "east/worker0") > 2)
+    output = said(node("--join", f"127.0.0.1:{port}", "--name", "west/worker1"))
+    assert "a run without faults.on_loss=continue takes in no members later" in output
+    thread.join(ENDS_S)
+    assert "aborted" not in results[0].summary
+
+
+def test_absent_members_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(names: str, *more: str) -> list[str]:
+        return [*words(tmp_path / "run", "[]"), f"faults.absent={names}", *more]
+
+    experiment, _ = compose(absent("[west,south/worker0]"))
+    nodes = experiment.cluster.nodes
+    late = {nodes[node].name for node, by in experiment.happens.late.items() if by == BY_HAND}
+    assert late == {"west/server", "west/worker0", "west/worker1", "south/server", "south/worker0"}
+    for names, sentence in {
+        "[wst]": "did you mean west",
+        "[west/server]": "no such worker or party",
+        "[east]": "the first worker of all supplies the initial values",
+    }.items():
+        with pytest.raises(ConfigError, match=sentence) as caught:
+            compose(absent(names))
+        assert caught.value.key == "faults.absent"
+    with pytest.raises(ConfigError, match=r"needs faults\.on_loss=continue"):
+        compose(absent("[west]", "faults.on_loss=wait"))
+    monkeypatch.delenv(access.TOKEN)
+    with pytest.raises(ConfigError, match="needs GEOMX_TOKEN"):
+        run(tmp_path / "run", "[]", "mode=live", "faults.absent=[west]")
+
+
+def test_absent_members_never_take_part_in_a_simulation(tmp_path: Path) -> None:
+    results = run(tmp_path / "run", "[]", "faults.absent=[west]")
+    assert {row["party"] for row in results.iterations} == {"east", "south"}
+    assert results.summary["participation"]["with_everybody"] == 40  # of the two local servers
+    given = words(tmp_path / "run", "[]", "faults.absent=[west]")
+    replayed = replay(tmp_path / "run", *given[:-2], given[-1])
+    for name, value in results.parameters().items():
+        assert np.array_equal(value, replayed[name]), name
+
+
+# ---- scripts ----
+
+SCRIPT = """
+import pathlib, sys, time
+import numpy as np
+from geomx import kv
+
+folder = pathlib.Path(sys.argv[1])
+store = kv.create("dist_sync")
+weights = np.zeros(3, np.float32)
+store.init(["weights", "more"], [weights, weights])
+if store.is_master_worker:
+    store.set_optimizer("sgd", learning_rate=1.0)
+store.pull("weights", out=weights)
+made = store.rounds
+(folder / f"{store.global_rank}.began").write_text(str(made))
+try:
+    while not (folder / "stop").exists():
+        time.sleep(0.02)
+        for key in ("weights", "more"):
+            store.push(key, -np.ones(3, np.float32))
+        for key in ("weights", "more"):
+            store.pull(key, out=weights)
+            assert np.allclose(weights, 5 * (made + 1))
+        made += 1
+        (folder / f"{store.global_rank}.made").write_text(str(made))
+finally:
+    (folder / f"{store.global_rank}.left").write_text(str(made))
+"""
+
+
+@pytest.mark.slow(8)
+def test_a_script_joins_and_leaves(tmp_path: Path, port: int) -> None:
+    script, network = tmp_path / "script.py", tmp_path / "network.yaml"
+    script.write_text(SCRIPT)
+    network.write_text(str(NETWORK))
+    command = [sys.executable, str(script), str(tmp_path)]
+
+    def told(rank: int, what: str) -> int:
+        file = tmp_path / f"{rank}.{what}"
+        return int(file.read_text() or "0") if file.exists() else 0
+
+    given = [
+        f"network={network}", f"hydra.run.dir={tmp_path}/run", f"runtime.port={port}",
+        "faults.absent=[west/worker1]", "scenario=[{at_s: 0.5, leave: south/worker0}]",
+    ]  # fmt: skip
+    thread = threading.Thread(target=launch.main, args=([*given, "--", *command],))
+    thread.start()
+    try:
+        until(lambda: told(0, "made") > 5 and told(4, "left"))  # south/worker0 has left
+        join = ["--join", f"127.0.0.1:{port}", "--name", "west/worker1"]
+        folder = str(tmp_path / "joined")
+        assert "the run is of a script" in said(node(*join, "--directory", folder))
+        joined = node(*join, "--directory", folder, "--", *command)
+        until(lambda: told(3, "made") > told(3, "began") + 3)
+        joined.send_signal(signal.SIGTERM)
+        output = joined.communicate(timeout=ENDS_S)[0]
+        assert joined.returncode == 0, output
+        assert 5 < told(3, "began") < told(3, "left")
+        since = told(0, "made")
+        until(lambda: told(0, "made") > since + 3)
+    finally:
+        (tmp_path / "stop").touch()
+        thread.join(ENDS_S)
+    assert told(0, "left") > told(3, "left")
