@@ -43,6 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Hundreds of processes import the same modules, so bytecode is cached, that of tests included.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # All cores are at work on tests: threads of a matrix product would only wait for each other.
+    for library in ("OPENBLAS", "OMP"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     text = config.getoption("--seed")
     number = random.SystemRandom().randrange(2**31) if text == "random" else int(text)
     config.stash[SEED] = number

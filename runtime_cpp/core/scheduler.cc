@@ -67,11 +67,12 @@ class Scheduler final : public RoleLogic {
     if (lost == peers.end() || !tree_.AreConnected(peer, lost->id)) {
       return node_.Fail(peer, "reports the loss of a node that it has no connection with");
     }
-    const bool awaited = !node_.config().continues || !left_.contains(lost->id);
-    if (!awaited || IsOld(lost->id, message.header.key)) return;
+    const bool ended = message.header.round == kLinkEnded;
+    if (ended && node_.config().continues && HasLeft(lost->id)) return;
+    if (IsOld(lost->id, message.header.key)) return;
     const bool believed = tree_.IsParent(peer, lost->id) || left_.contains(lost->id) ||
                           (lost->role == Role::kServer && tree_.AllChildrenIn(lost->id, left_));
-    if (message.header.round != kLinkEnded && believed) return DeclareDead(*lost, (*words)[1], now);
+    if (!ended && believed) return DeclareDead(*lost, (*words)[1], now);
     const auto same = [&](const EndedLink& link) { return link.one == peer && link.other == lost->id; };
     if (std::any_of(ended_.begin(), ended_.end(), same)) return;
     ended_.push_back({now + kLinkGrace, peer, lost->id, (*words)[1], message.header.key});
@@ -79,8 +80,10 @@ class Scheduler final : public RoleLogic {
 
   void OnLinkDown(NodeId peer, const std::string& reason, Time now) override {
     gone_.insert(peer);
-    const bool again = node_.config().continues && reason == kReplaced;  // its peers forget it
-    const Peer* lost = again || !left_.contains(peer) ? node_.FindPeer(peer) : nullptr;
+    // The peers of a member that has left must hear of its next process, and if it is hostile.
+    const bool news = reason == kReplaced || reason.starts_with(kBrokeProtocol);
+    const bool tell = !HasLeft(peer) || (news && node_.config().continues);
+    const Peer* lost = tell ? node_.FindPeer(peer) : nullptr;
     if (lost != nullptr) DeclareDead(*lost, reason, now);
     if (node_.config().continues) gone_.erase(peer);  // a new process may take its place
   }
@@ -167,6 +170,10 @@ class Scheduler final : public RoleLogic {
   }
 
  private:
+  // Whether a member has said that it leaves, and nobody depends on it: a server that leaves before
+  // its workers is as good as lost.
+  bool HasLeft(NodeId id) const { return left_.contains(id) && tree_.AllChildrenIn(id, left_); }
+
   NodeId MoreSilent(NodeId one, NodeId other, Time now) const {
     const auto& membership = node_.membership();
     return membership.Silence(one, now) > membership.Silence(other, now) ? one : other;
