@@ -155,6 +155,21 @@ def test_drawn_faults_break_no_law(programs: Path, seed: int) -> None:
     assert found["repeats"] > 100 and found["suspicions"] > 150 and found["rounds"] > 2000
 
 
+def test_the_sanitizers_find_nothing_under_drawn_faults(programs: Path, seed: int) -> None:
+    first = 801 + 1000 * seed
+    output = call(programs / "geomx_faults_sanitized", "--first", str(first), "--seeds", "150")
+    found = survived(output)
+    assert found["seeds"] == 150 and found["broken"] == 0
+
+
+def test_the_seeds_that_found_bugs_break_no_law(programs: Path) -> None:
+    """Those in the table of docs/faults.md."""
+    seeds = re.findall(r"\| seed (\d+)", (ROOT / "docs/faults.md").read_text())
+    assert len(seeds) > 5
+    for each in seeds:
+        assert survived(call(programs / "geomx_faults", "--seed", each))["broken"] == 0
+
+
 @pytest.mark.parametrize("fuzzer", ["fuzz_wire", "fuzz_journal"])
 def test_fuzzing_finds_nothing(programs: Path, fuzzer: str) -> None:
     output = call(programs / f"{fuzzer}_main", str(FUZZ_SECONDS))

@@ -1,30 +1,34 @@
 """Count how many planted bugs of the protocol the fault harness finds.
 
-Each mutation changes one place of the C++ core, in a copy of the sources; `geomx_faults` is built
-from it and tries seeds until one breaks a law::
+Each mutation (planted.txt) changes one place of the C++ core, in a copy of the sources;
+`geomx_faults` is built from it and tries seeds until one breaks a law::
 
     python benchmarks/faults/mutations.py --seeds 10000 --out benchmarks/faults/mutations.csv
 
-Needs CMake, Ninja and a C++ compiler; with ccache a second run compiles almost nothing. One row per
-mutation: its name, whether it was found, the first seed that shows it, and the law that it breaks.
-The file is written after every mutation, and those that are in it are not tried again.
+Needs CMake, Ninja and a C++ compiler. Only the files that a mutation changes are compiled again;
+with ccache a second run compiles almost nothing. One row per mutation: its name, whether it was
+found, the first seed that shows it, the law that it breaks, and the seconds of the search. The file
+is written after every mutation, and those that are in it are not tried again; with `--missed`,
+those that were not found are. With `--tree`, the copy is kept for the next run.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import filecmp
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FIELDS = ("mutation", "found", "seed", "law")
-TOO_LONG_S = 900
+FIELDS = ("mutation", "found", "seed", "law", "search_s")
+TOO_LONG_S = 600
 
 
 @dataclass
@@ -66,10 +70,15 @@ def read_planted() -> list[Mutation]:
 
 
 def copy(target: Path) -> None:
-    """Copy what the program is built from."""
+    """Copy what the program is built from, except for what the copy has already."""
+
+    def update(source: str, copied: str) -> None:
+        if not Path(copied).exists() or not filecmp.cmp(source, copied, shallow=False):
+            shutil.copy(source, copied)
+
     for name in ("runtime_cpp", "plugins", "cmake", "geomx/include", "benchmarks/gpu"):
-        shutil.copytree(ROOT / name, target / name)
-    shutil.copy2(ROOT / "CMakeLists.txt", target)
+        shutil.copytree(ROOT / name, target / name, copy_function=update, dirs_exist_ok=True)
+    update(str(ROOT / "CMakeLists.txt"), str(target / "CMakeLists.txt"))
 
 
 def run(*words: str | Path, seconds: float = 3600) -> tuple[int, str]:
@@ -97,7 +106,7 @@ def build(tree: Path) -> tuple[int, str]:
 def configure(tree: Path) -> None:
     """Prepare a build whose files are compiled one by one, and compile all."""
     switches = ["-DGEOMX_PYTHON=OFF", "-DGEOMX_TESTS=ON", "-DCMAKE_BUILD_TYPE=Release"]
-    switches.append("-DCMAKE_UNITY_BUILD=OFF")
+    switches += ["-DCMAKE_UNITY_BUILD=OFF", "-DCMAKE_CXX_FLAGS_RELEASE=-O1"]
     if shutil.which("ccache"):
         switches.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
     status, output = run("cmake", "-S", tree, "-B", tree / "build/faults", "-G", "Ninja", *switches)
@@ -117,7 +126,9 @@ def attempt(tree: Path, mutation: Mutation, seeds: int) -> dict[str, str]:
         if status != 0:
             sys.exit(f"{mutation.name} does not compile:\n{output[-3000:]}")
         program = tree / "build/faults/runtime_cpp/geomx_faults"
+        began = time.monotonic()
         status, output = run(program, "--seeds", str(seeds), "--until-broken", seconds=TOO_LONG_S)
+        took_s = time.monotonic() - began
     finally:
         path.write_text(before)
     row = {
@@ -125,6 +136,7 @@ def attempt(tree: Path, mutation: Mutation, seeds: int) -> dict[str, str]:
         "found": "no" if status == 0 else "yes",
         "seed": "",
         "law": "",
+        "search_s": f"{took_s:.1f}",
     }
     if broken := re.search(r"seed (\d+) breaks a law: (.*)", output):
         row |= {"seed": broken[1], "law": broken[2][:100]}
@@ -133,29 +145,45 @@ def attempt(tree: Path, mutation: Mutation, seeds: int) -> dict[str, str]:
     return row
 
 
+def read_rows(path: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of earlier runs by mutation, without those that are not planted any more."""
+    if not path.exists():
+        return {}
+    planted = {mutation.name for mutation in read_planted()}
+    with path.open() as file:
+        return {row["mutation"]: row for row in csv.DictReader(file) if row["mutation"] in planted}
+
+
+def write_rows(path: Path, rows: dict[str, dict[str, str]]) -> None:
+    """Write the rows in the order in which the bugs are listed."""
+    order = [mutation.name for mutation in read_planted()]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[name] for name in order if name in rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seeds", type=int, default=10_000, help="tried per mutation")
     parser.add_argument("--out", type=Path, default=Path("mutations.csv"), help="the rows")
     parser.add_argument("--tree", type=Path, help="where the copy is; kept if given")
+    parser.add_argument("--missed", action="store_true", help="try those again that were not found")
     arguments = parser.parse_args()
-    rows = list(csv.DictReader(arguments.out.open())) if arguments.out.exists() else []
-    known = {row["mutation"] for row in rows}
+    rows = read_rows(arguments.out)
     with tempfile.TemporaryDirectory() as temporary:
         tree = arguments.tree or Path(temporary) / "tree"
-        if not tree.exists():
-            copy(tree)
+        copy(tree)
         configure(tree)
         for mutation in read_planted():
-            if mutation.name in known:
+            known = rows.get(mutation.name)
+            if known and (known["found"] == "yes" or not arguments.missed):
                 continue
-            rows.append(attempt(tree, mutation, arguments.seeds))
-            print(*rows[-1].values(), sep="; ", flush=True)
-            with arguments.out.open("w", newline="") as file:
-                writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
-    found = sum(row["found"] == "yes" for row in rows)
+            rows[mutation.name] = attempt(tree, mutation, arguments.seeds)
+            print(*rows[mutation.name].values(), sep="; ", flush=True)
+            write_rows(arguments.out, rows)
+    write_rows(arguments.out, rows)
+    found = sum(row["found"] == "yes" for row in rows.values())
     print(f"{found} of {len(rows)} mutations found")
 
 

@@ -30,20 +30,12 @@ std::vector<NodeId> Layout::All() const {
 
 // ---- links -----------------------------------------------------------------------------------
 
-void Layout::AddChild(NodeConfig& config, NodeId child, Role role, const LinkPlan& push,
-                       const LinkPlan& pull) const {
-  config.children.push_back(child);
-  config.peers.push_back({child, Name(child), role});
-  config.links[{child, Direction::kPush}] = push;
-  config.links[{child, Direction::kPull}] = pull;
-}
-
-void Layout::AddParent(NodeConfig& config, NodeId parent, Role role, const LinkPlan& push,
-                        const LinkPlan& pull) const {
-  config.parents.push_back(parent);
-  config.peers.push_back({parent, Name(parent), role});
-  config.links[{parent, Direction::kPush}] = push;
-  config.links[{parent, Direction::kPull}] = pull;
+void Layout::AddLink(NodeConfig& config, std::vector<NodeId>& relatives, NodeId peer, Role role,
+                     const LinkPlan& push, const LinkPlan& pull) const {
+  relatives.push_back(peer);
+  config.peers.push_back({peer, Name(peer), role});
+  config.links[{peer, Direction::kPush}] = push;
+  config.links[{peer, Direction::kPull}] = pull;
 }
 
 void Layout::AddOverlays(NodeConfig& config) const {
@@ -116,7 +108,7 @@ NodeConfig Layout::Config(NodeId id) const {
     config.role = Role::kGlobalServer;
     config.quorum = static_cast<std::uint32_t>(workers.size());
     for (std::size_t party = 0; party < servers.size(); ++party) {
-      AddChild(config, servers[party], Role::kServer, plan_.wan_push, plan_.wan_pull);
+      AddLink(config, config.children, servers[party], Role::kServer, plan_.wan_push, plan_.wan_pull);
       config.stands_for[servers[party]] = static_cast<std::uint32_t>(parties[party].size());
     }
   }
@@ -127,14 +119,14 @@ NodeConfig Layout::Config(NodeId id) const {
       config.quorum = static_cast<std::uint32_t>(members.size());
       if (plan_.policy) config.policy = plan_.policy(party);
       for (const NodeId global : globals) {
-        AddParent(config, global, Role::kGlobalServer, plan_.wan_push, plan_.wan_pull);
+        AddLink(config, config.parents, global, Role::kGlobalServer, plan_.wan_push, plan_.wan_pull);
       }
       for (const NodeId worker : members) {
-        AddChild(config, worker, Role::kWorker, plan_.lan_push, plan_.lan_pull);
+        AddLink(config, config.children, worker, Role::kWorker, plan_.lan_push, plan_.lan_pull);
       }
     } else if (Contains(members, id)) {
       config.role = Role::kWorker;
-      AddParent(config, servers[party], Role::kServer, plan_.lan_push, plan_.lan_pull);
+      AddLink(config, config.parents, servers[party], Role::kServer, plan_.lan_push, plan_.lan_pull);
     }
   }
   const bool leads = Contains(globals, id) || id == servers.front();

@@ -52,10 +52,9 @@ class Layout {
   const Plan plan_;
 
  private:
-  void AddChild(NodeConfig& config, NodeId child, Role role, const LinkPlan& push,
-                const LinkPlan& pull) const;
-  void AddParent(NodeConfig& config, NodeId parent, Role role, const LinkPlan& push,
-                 const LinkPlan& pull) const;
+  // Adds a peer with its links, and to `relatives`: the configuration's parents or children.
+  void AddLink(NodeConfig& config, std::vector<NodeId>& relatives, NodeId peer, Role role, const LinkPlan& push,
+               const LinkPlan& pull) const;
   void AddOverlays(NodeConfig& config) const;
 };
 
