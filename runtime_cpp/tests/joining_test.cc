@@ -1,5 +1,10 @@
-// Calls of a process that joins: the scheduler counts processes, not calls, in whatever order they arrive.
+// Calls of processes that join: the scheduler counts processes, not calls, in whatever order they arrive, and
+// one that joins late lets its peers in when it knows who is there.
+#include <sys/socket.h>
+
+#include <atomic>
 #include <list>
+#include <thread>
 
 #include "tests/loops.h"
 #include "tests/stranger.h"
@@ -37,6 +42,53 @@ TEST(joining_calls_of_one_process_count_once) {
   CHECK(again && again->incarnation == 1);
   const auto another = hello(1, 78);
   CHECK(another && another->incarnation == 2);
+}
+
+// A local server that is restarted is told which members are back before it starts. What its workers say
+// comes after that: it would discard it otherwise.
+TEST(joining_late_nodes_let_their_peers_in_when_they_start) {
+  Cluster cluster;
+  NodeConfig config = cluster.configs[Cluster::kServers];
+  config.continues = true;
+  const Port port = Bind("127.0.0.1", 0, false);
+  Loop late("127.0.0.1", 0, kToken);
+  late.StartJoin(Format(port.address), config.name, config.id, kPatience);
+  Fd fd;
+  while (!fd) fd = Fd(accept(port.listener.get(), nullptr, nullptr));
+  Stranger scheduler(std::move(fd));
+  scheduler.KnowToken(kToken);
+  if (!scheduler.Admit(2)) return check::Report(__FILE__, __LINE__, "it does not join");
+  std::string roster;
+  for (NodeId id = 1; id < Cluster::kNodes; ++id) roster += Cluster::Name(id) + "\t127.0.0.1:9\t1\n";
+  Message answer = ControlMessage(Kind::kRoster, {"the experiment", roster}, 1);
+  scheduler.Say(std::move(answer));
+  const auto joined = late.WaitJoined(kPatience);
+  CHECK(joined && joined->late);
+  if (!joined) return;
+  late.Run(config, joined->roster, std::nullopt);
+
+  Header hello;
+  hello.source = Cluster::kWorkers;
+  PutGreeting({.incarnation = 1, .attempt = 1}, hello);
+  Stranger worker(late.address());
+  worker.KnowToken(kToken);
+  CHECK(worker.Greet(hello));
+  std::atomic<bool> answered = false;
+  std::thread waits([&] {
+    CHECK(worker.Prove().first == Kind::kHello);
+    answered = true;
+  });
+  for (int i = 0; i < 3; ++i) {  // calls of somebody else, which are judged at once
+    Stranger nobody(late.address());
+    nobody.KnowToken(kToken);
+    hello.source = 99;
+    CHECK(nobody.Greet(hello));
+    CHECK(nobody.Prove().first == Kind::kDead);
+  }
+  CHECK(!answered);
+  scheduler.Say(ControlMessage(Kind::kStart, {"1"}));
+  waits.join();
+  CHECK(answered);
 }
 
 }  // namespace geomx::io

@@ -77,6 +77,25 @@ class Stranger {
     return {answer->header.kind, ""};
   }
   std::pair<Kind, std::string> Prove() { return Prove(shake.Prove(token_, Caller::kYes)); }
+  // Lets in the caller of an accepted connection, as its process with this incarnation. Returns false if it
+  // is not one that knows the token.
+  bool Admit(std::uint32_t incarnation) {
+    const auto hello = Hear();
+    if (!hello || hello->header.kind != Kind::kHello) return false;
+    const bool named = hello->header.source == kUnknownPeer;
+    const auto words = WordsOf(*hello, named ? 2 : 1);
+    if (words.empty()) return false;
+    shake = {.caller_nonce = words.front(), .called_nonce = MakeNonce(), .channel = {}, .hello = hello->header,
+             .name = named ? words.back() : ""};
+    Say(ControlMessage(Kind::kChallenge, {shake.called_nonce}));
+    const auto proof = Hear();
+    if (!proof || WordsOf(*proof, 1) != std::vector{shake.Prove(token_, Caller::kYes)}) return false;
+    Message answer = ControlMessage(Kind::kHello);
+    PutGreeting({.incarnation = incarnation, .attempt = GreetingOf(hello->header).attempt}, answer.header);
+    answer.payload = Payload::Copy(PackStrings({shake.Prove(token_, Caller::kNo, answer.header)}));
+    Say(std::move(answer));
+    return true;
+  }
   void KnowToken(std::string token) { token_ = std::move(token); }
 
   Handshake shake;
