@@ -107,7 +107,7 @@ class Outbox {
     if (IsAfter(received, reached_)) return std::nullopt;
     left_ = 0;
     while (IsAfter(received, base_)) {
-      base_ += entries_.front().numbered ? 1 : 0;
+      ++base_;
       entries_.pop_front();
     }
     return base_;
@@ -150,7 +150,7 @@ class Outbox {
   }
   std::uint32_t Left() const { return static_cast<std::uint32_t>(left_); }
 
-  std::deque<Entry> entries_;  // numbered ones only among the first `left_`
+  std::deque<Entry> entries_;  // numbered ones only before that of number `reached_`
   std::size_t left_ = 0;       // on the present connection
   std::uint32_t base_ = 0;     // number of the first message that may not have been received
   std::uint32_t reached_ = 0;  // number of the first message that has never left, on any connection
