@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -32,6 +33,20 @@ class Barriers {
     last = round;
     waiting_[round].insert(worker);
     return {};
+  }
+  // A barrier that can never be complete: `waits` is at it, and `left` ended without coming to it.
+  struct Missed {
+    Round round = 0;
+    NodeId waits = 0, left = 0;
+  };
+  std::optional<Missed> FindMissed(const std::set<NodeId>& ended) const {
+    for (const auto& [round, waiting] : waiting_) {
+      const auto in = [](const std::set<NodeId>& set) { return [&](NodeId id) { return set.contains(id); }; };
+      const auto still = std::find_if_not(waiting.begin(), waiting.end(), in(ended));
+      const auto left = std::find_if_not(ended.begin(), ended.end(), in(waiting));
+      if (still != waiting.end() && left != ended.end()) return Missed{round, *still, *left};
+    }
+    return std::nullopt;
   }
   // A worker waits no more.
   void Leave(NodeId worker) {

@@ -330,17 +330,11 @@ class Scheduler final : public RoleLogic {
   // and the reason to report.
   std::optional<std::pair<NodeId, std::string>> Missed() const {
     if (workers_left_.empty() || node_.stopped() || node_.config().continues) return std::nullopt;
-    for (const auto& [round, waiting] : barriers_.all()) {
-      const auto left = [this](NodeId id) { return workers_left_.contains(id); };
-      const auto still = std::find_if_not(waiting.begin(), waiting.end(), left);
-      const auto there = [&at = waiting](NodeId id) { return at.contains(id); };
-      const auto gone = std::find_if_not(workers_left_.begin(), workers_left_.end(), there);
-      if (still == waiting.end() || gone == workers_left_.end()) continue;
-      return std::pair{*gone, "it left while " + node_.FindPeer(*still)->name +
-                                  " waits at barrier " + std::to_string(round) +
-                                  ": every worker must come to every barrier"};
-    }
-    return std::nullopt;
+    const auto missed = barriers_.FindMissed(workers_left_);
+    if (!missed) return std::nullopt;
+    return std::pair{missed->left, "it left while " + node_.FindPeer(missed->waits)->name +
+                                       " waits at barrier " + std::to_string(missed->round) +
+                                       ": every worker must come to every barrier"};
   }
 
   void Bye(NodeId peer, Time now) {
