@@ -12,7 +12,7 @@ import pytest
 import geomx
 from geomx.errors import GeomxError, PluginError
 from geomx.plugin.calling import hooks
-from geomx.plugin.contracts import CheckedPolicy, check_part, check_spelling
+from geomx.plugin.contracts import CheckedPolicy, check_names, check_part
 from geomx.plugin.registry import Registry
 from geomx.runner import execute
 from geomx.testing.worlds import FAST, NETWORK, build
@@ -408,9 +408,26 @@ def test_both_modes_have_the_same_errors(
 def test_misspelt_names_are_refused(noun: type, names: Any, words: str) -> None:
     answer = changed(noun, **names)
     if not words:
-        return check_spelling("accel bad", noun, answer)
+        return check_names("accel bad", noun, answer)
     with pytest.raises(PluginError, match=f"accel bad: geomx never uses .*{words}"):
-        check_spelling("accel bad", noun, answer)
+        check_names("accel bad", noun, answer)
+
+
+@pytest.mark.parametrize(
+    ("noun", "name", "value"),
+    [
+        (geomx.SyncPolicy, "push_scale", "half"),
+        (geomx.SyncPolicy, "global_optimizer", 7),
+        (geomx.WorkerSync, "after_step", None),
+        (geomx.Placement, "server", 0),
+    ],
+)
+def test_a_value_in_place_of_a_method_is_refused(noun: type, name: str, value: object) -> None:
+    answer = type("Mine", (noun,), {name: value})()
+    with pytest.raises(PluginError, match=f"Mine.{name} must be a method, not {value!r}"):
+        check_names("accel bad", noun, answer)
+    setattr(answer, name, lambda *given: value)
+    check_names("accel bad", noun, answer)
 
 
 def test_misspelt_names_of_parts_are_refused_when_they_are_returned() -> None:

@@ -26,11 +26,11 @@ _OPTIONAL_METHODS = {
 _OPTIONAL_ATTRIBUTES = {"Codec": ("in_every_slice", "linear", "stage")}
 
 
-def check_spelling(label: str, noun: type, answer: object) -> None:
+def check_names(label: str, noun: type, answer: object) -> None:
     """Refuse an object with a public name that is almost, but not exactly, one of `noun`.
 
     Names such as ``workers`` beside ``worker`` may belong to helpers and are accepted; names such
-    as ``afterstep`` are not.
+    as ``afterstep`` are not. A method must be one: ``push_scale = 0.5`` is refused too.
 
     Args:
         label: The plugin, as named in errors.
@@ -38,8 +38,14 @@ def check_spelling(label: str, noun: type, answer: object) -> None:
         answer: The object.
 
     Raises:
-        PluginError: There is such a name; the message gives the correct one.
+        PluginError: There is such a name; the message gives the correct one. Or a method's name
+            has a value that cannot be called.
     """
+    for name, member in vars(noun).items():
+        if name[0] != "_" and inspect.isfunction(member):
+            value = inspect.getattr_static(answer, name, member)
+            if not callable(value) and not hasattr(value, "__get__"):  # what has, gives a method
+                raise Held(answer, label).broken(name, "a method", value)
     found = _misspelt(noun, type(answer))  # type: ignore[arg-type]
     if found is not None:
         wrong, meant = found
@@ -139,7 +145,7 @@ class Held:
         if isinstance(answer.native, Native):
             self.native(f"{method}.native", answer.native, "coordinator")
         elif isinstance(answer.native, Coordinator):
-            check_spelling(self.label, Coordinator, answer.native)
+            check_names(self.label, Coordinator, answer.native)
         else:
             raise self.broken(f"{method}.native", "a Coordinator or a Native", answer.native)
         return answer

@@ -7,7 +7,7 @@ allowed. Parts on the data path (codecs, slicers, party policies, coordinators, 
 checked where the core calls them (runtime_cpp/bindings/python_*.cc).
 
 A public method or attribute whose name is almost one that geomx uses is refused as misspelt
-(`check_spelling`). Otherwise, the method of the base class would silently be used instead.
+(`check_names`). Otherwise, the method of the base class would silently be used instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.errors import PluginError, near
 from geomx.options.costs import WORK
-from geomx.plugin.contract_terms import Held, check_spelling
+from geomx.plugin.contract_terms import Held, check_names
 from geomx.plugin.coordination import Group, Overlay, Site
 from geomx.plugin.parts import (
     BySize,
@@ -54,7 +54,7 @@ class CheckedPolicy(SyncPolicy):
     """
 
     def __init__(self, policy: SyncPolicy, label: str) -> None:
-        check_spelling(label, SyncPolicy, policy)
+        check_names(label, SyncPolicy, policy)
         self._policy, self._held = policy, Held(policy, label)
         held, bound = self._held, policy.staleness_bound
         if policy.exchange not in EXCHANGES:
@@ -113,7 +113,7 @@ class CheckedPolicy(SyncPolicy):
             return None
         if not isinstance(answer, PartySync):
             raise held.broken("party_policy()", "a PartySync, a Native or None", answer)
-        check_spelling(held.label, PartySync, answer)
+        check_names(held.label, PartySync, answer)
         return answer
 
 
@@ -130,7 +130,7 @@ class CheckedWorker(WorkerSync):
     """
 
     def __init__(self, sync: WorkerSync, label: str, coordinators: int) -> None:
-        check_spelling(label, WorkerSync, sync)
+        check_names(label, WorkerSync, sync)
         asked = sync.policy if isinstance(sync, Stepwise) else sync
         self._sync, self._held = sync, Held(asked, label)
         self.stepwise = type(sync) is Stepwise
@@ -177,7 +177,7 @@ class CheckedPlacement(Placement):
     """A plugin's placement, with checks: indices must be less than `servers`."""
 
     def __init__(self, placement: Placement, label: str, servers: int) -> None:
-        check_spelling(label, Placement, placement)
+        check_names(label, Placement, placement)
         self._placement, self._held = placement, Held(placement, label)
         self._last = servers - 1
 
@@ -191,7 +191,7 @@ class CheckedPartitioner(Partitioner):
     """A plugin's partitioner, with checks: shards must cover the tensor in order."""
 
     def __init__(self, partitioner: Partitioner, label: str) -> None:
-        check_spelling(label, Partitioner, partitioner)
+        check_names(label, Partitioner, partitioner)
         self._partitioner, self._held = partitioner, Held(partitioner, label)
 
     def cut(self, tensor: TensorSpec, priority: int, shards: Sequence[Shard]) -> list[Shard]:
@@ -245,7 +245,7 @@ def check_part(label: str, kind: str, answer: Any) -> None:
             for codec in chain:
                 check_part(label, kind, codec)
     else:
-        check_spelling(label, {"codec": Codec, "slicer": Slicer}.get(kind, Optimizer), answer)
+        check_names(label, {"codec": Codec, "slicer": Slicer}.get(kind, Optimizer), answer)
         if kind == "codec":
             _check_attributes(held, answer)
 
