@@ -8,7 +8,7 @@ import time
 import pytest
 
 from geomx.errors import PluginError
-from geomx.limits import rules
+from geomx.limits import rules, watchdog
 from geomx.limits.watchdog import any_abandoned, attended
 
 
@@ -49,6 +49,7 @@ def test_a_thread_that_was_interrupted_does_no_other_work(
 ) -> None:
     """A late exception would hit what has nothing to do with it."""
     monkeypatch.setattr(rules, "HOOK_LIMIT_S", 0.1)
+    monkeypatch.setattr(watchdog, "_abandoned", [])  # calls of other tests may still run
     used: list[threading.Thread] = []
 
     def work() -> None:
