@@ -31,7 +31,7 @@ def new_token() -> str:
 
 
 def check_token(absent: Sequence[str]) -> None:
-    """Refuse a run which nodes join by hand if nobody could know its token.
+    """Refuse a run that nodes are to join by hand if its token was not set by the user.
 
     Args:
         absent: The option ``faults.absent``.

@@ -1,8 +1,8 @@
 """``geomx node --join``: a worker, or a whole party, joins a live run while it trains.
 
-Before a process is started, the scheduler is asked for the experiment under the name of the first
-node that is to join, so that whatever forbids it is known at once. A party's local server starts
-first, then its workers; all nodes are processes on this machine. They leave together.
+Before starting a process, it asks the scheduler for the experiment, under the name of the first
+joining node, so that a refusal is reported immediately. A party's local server starts first, then
+its workers; all nodes are processes on this machine. They leave together.
 """
 
 from __future__ import annotations

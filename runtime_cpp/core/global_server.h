@@ -96,7 +96,7 @@ class GlobalServer final : public ServerRole {
   // ---- common rounds that close without parties that are late ----
 
   void PushWithQuorum(NodeId peer, Header header, Shard& shard, Buffer value, Time now);
-  // Closes the open round if it waits for nobody, or if its deadline has passed.
+  // Closes the open round if no contribution is awaited, or if its deadline has passed.
   void CloseIfDue(Shard& shard, Time now);
   static ShardId IdOf(const Shard& shard) { return {shard.given.key, shard.given.shard}; }
   static bool IsOpen(const Shard& shard) {

@@ -170,8 +170,8 @@ class Scheduler final : public RoleLogic {
   }
 
  private:
-  // Whether a member has said that it leaves, and nobody depends on it: a server that leaves before
-  // its workers is as good as lost.
+  // Whether a member has left in good order. A server must leave after all its workers; otherwise it
+  // is lost.
   bool HasLeft(NodeId id) const { return left_.contains(id) && tree_.AllChildrenIn(id, left_); }
 
   NodeId MoreSilent(NodeId one, NodeId other, Time now) const {

@@ -1,5 +1,5 @@
-// Calls of processes that join: the scheduler counts processes, not calls, in whatever order they arrive, and
-// one that joins late lets its peers in when it knows who is there.
+// Calls of joining processes: the scheduler counts processes, not calls, whatever their order. A late
+// process accepts calls of its peers once it knows which members are present.
 #include <sys/socket.h>
 
 #include <atomic>
@@ -78,12 +78,12 @@ TEST(joining_late_nodes_let_their_peers_in_when_they_start) {
     CHECK(worker.Prove().first == Kind::kHello);
     answered = true;
   });
-  for (int i = 0; i < 3; ++i) {  // calls of somebody else, which are judged at once
-    Stranger nobody(late.address());
-    nobody.KnowToken(kToken);
+  for (int i = 0; i < 3; ++i) {  // calls of non-members are refused at once, so earlier calls were seen
+    Stranger outsider(late.address());
+    outsider.KnowToken(kToken);
     hello.source = 99;
-    CHECK(nobody.Greet(hello));
-    CHECK(nobody.Prove().first == Kind::kDead);
+    CHECK(outsider.Greet(hello));
+    CHECK(outsider.Prove().first == Kind::kDead);
   }
   CHECK(!answered);
   scheduler.Say(ControlMessage(Kind::kStart, {"1"}));
