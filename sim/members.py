@@ -38,7 +38,7 @@ class Members:
         self._processes: dict[int, simpy.Process] = {}
         self._training: set[int] = set()
         self._dead: set[int] = set()
-        self.unjoined = set(simulation.experiment.happens.late)
+        self.unjoined = set(simulation.experiment.event_schedule.late)
         self._ended_with: dict[int, list[NodeSpec]] = {}  # workers, by the lost server
         self._left = False  # a worker has completed its training
         self._end = simulation.env.event()

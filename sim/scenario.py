@@ -16,11 +16,11 @@ from geomx.sim.members import KILLED, Members
 from geomx.sim.world import World
 
 VERBS = {"pause": "cut", "kill": "cut", "resume": "reconnect", "restart": "reconnect"}
-"""What happens to the links of a node to which something happens."""
+"""The operation on all links of a node that simulates an act on the node itself."""
 
 
 def play(simulation: World, scenario: Scenario, members: Members | None) -> None:
-    """Have the acts of a scenario happen to a simulation that is about to run.
+    """Schedule the acts of a scenario in a simulation that is about to run.
 
     Args:
         simulation: The simulation.

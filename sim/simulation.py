@@ -171,7 +171,9 @@ class Simulation:
             seed=experiment.seed,
         )
         config.bundle = self._bundled
-        config.absent = sorted(self.members.unjoined if self.members else experiment.happens.late)
+        config.absent = sorted(
+            self.members.unjoined if self.members else experiment.event_schedule.late
+        )
         return config
 
     def _bundle(self) -> int:
@@ -213,7 +215,7 @@ class Simulation:
             processes = [self.env.process(worker.run()) for worker in self.workers.values()]
             end = simpy.AllOf(self.env, processes)
         self._schedule_network(0)
-        play(self, self.experiment.happens, self.members)
+        play(self, self.experiment.event_schedule, self.members)
         with progress(total, "simulating") as self._advance, uncollected():
             self._go(end)
         return self._finish(time.monotonic() - started)

@@ -176,7 +176,9 @@ def test_absent_members_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     experiment, _ = compose(absent("[west,south/worker0]"))
     nodes = experiment.cluster.nodes
-    late = {nodes[node].name for node, by in experiment.happens.late.items() if by == BY_HAND}
+    late = {
+        nodes[node].name for node, by in experiment.event_schedule.late.items() if by == BY_HAND
+    }
     assert late == {"west/server", "west/worker0", "west/worker1", "south/server", "south/worker0"}
     for names, sentence in {
         "[wst]": "did you mean west",

@@ -158,10 +158,10 @@ def test_silence_ends_a_run_with_on_loss_stop(tmp_path: Path) -> None:
 
 # ---- the same, simulated ----
 
-Happening = Callable[[Simulation, dict[str, int]], Iterator[Any]]
+Injection = Callable[[Simulation, dict[str, int]], Iterator[Any]]
 
 
-def simulated(folder: Path, happen: Happening | None, *words: str) -> Results:
+def simulated(folder: Path, inject: Injection | None, *words: str) -> Results:
     """Simulate a run with a SimPy process that disturbs its links."""
     network = folder.parent / "network.yaml"
     network.write_text(NETWORK)
@@ -169,10 +169,10 @@ def simulated(folder: Path, happen: Happening | None, *words: str) -> Results:
     recorder = Recorder(folder, {**experiment.header(), "mode": "sim"})
     recorder.network(experiment.cluster.graph)
     simulation = Simulation(experiment, recorder)
-    if happen is not None:
+    if inject is not None:
         simulation.fabric.expect_faults()
         ids = {node.name: node.id for node in experiment.cluster.nodes}
-        simulation.env.process(happen(simulation, ids))
+        simulation.env.process(inject(simulation, ids))
     return simulation.run()
 
 
@@ -185,17 +185,17 @@ def resets(simulation: Simulation, ids: dict[str, int]) -> Iterator[Any]:
         simulation.fabric.reset(ids[one], ids[other], simulation.env.now)
 
 
-def cut(for_s: float) -> Happening:
+def cut(for_s: float) -> Injection:
     """Return a process that cuts all links of west once."""
 
-    def happen(simulation: Simulation, ids: dict[str, int]) -> Iterator[Any]:
+    def inject(simulation: Simulation, ids: dict[str, int]) -> Iterator[Any]:
         ends = ids["west/server"], ids["hub/global_server0"]
         yield simulation.env.timeout(100_000_000)
         simulation.fabric.cut(*ends, simulation.env.now)
         yield simulation.env.timeout(int(for_s * 1e9))
         simulation.fabric.heal(*ends, simulation.env.now)
 
-    return happen
+    return inject
 
 
 @pytest.mark.slow
@@ -206,8 +206,8 @@ def cut(for_s: float) -> Happening:
 )
 def test_simulated_links_recover_to_the_same_bits(tmp_path: Path, words: list[str]) -> None:
     calm = simulated(tmp_path / "calm", None, *words)
-    for name, happen in (("resets", resets), ("cut", cut(3.0))):
-        results = simulated(tmp_path / name, happen, *words)
+    for name, inject in (("resets", resets), ("cut", cut(3.0))):
+        results = simulated(tmp_path / name, inject, *words)
         for key, value in calm.parameters().items():
             assert np.array_equal(value, results.parameters()[key]), name
         assert results.summary["bytes"] == calm.summary["bytes"]

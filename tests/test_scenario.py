@@ -38,7 +38,7 @@ def cluster() -> Cluster:
 
 
 @pytest.mark.parametrize(
-    ("happening", "sentence"),
+    ("event", "sentence"),
     [
         ("cut", r"scenario\[0\]=cut: must be an event"),
         ({"at_s": 1}, r"must have exactly one of cut, reset, kill, pause"),
@@ -61,9 +61,9 @@ def cluster() -> Cluster:
         ({"kil": "east/server", "at_s": 1}, r"scenario\[0\]\.kil=east/server: unknown option"),
     ],
 )
-def test_invalid_events_are_refused(cluster: Cluster, happening: Any, sentence: str) -> None:
+def test_invalid_events_are_refused(cluster: Cluster, event: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        read_scenario([happening], cluster)
+        read_scenario([event], cluster)
 
 
 def test_a_scenario_comes_from_a_file_or_the_command_line(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_scenario_comes_from_a_file_or_the_command_line(tmp_path: Path) -> Non
 # ---- the order of time ----
 
 times = st.floats(0.001, 50.0)
-happenings = st.one_of(
+events = st.one_of(
     st.builds(lambda at, last: {"cut": ["east", "hub"], "at_s": at, "for_s": last}, times, times),
     st.builds(
         lambda every, last, drawn: {
@@ -105,7 +105,7 @@ happenings = st.one_of(
 )  # fmt: skip
 
 
-@given(st.lists(happenings, max_size=5), st.integers(0, 2**40))
+@given(st.lists(events, max_size=5), st.integers(0, 2**40))
 def test_acts_are_in_the_order_of_time_and_every_cut_ends(
     given: list[dict[str, Any]], seed: int
 ) -> None:
@@ -117,10 +117,10 @@ def test_acts_are_in_the_order_of_time_and_every_cut_ends(
     cuts: dict[int, list[Act]] = {}
     for act in acts:
         if act.what == "cut":
-            cuts.setdefault(act.happening, []).append(act)
+            cuts.setdefault(act.event, []).append(act)
         elif act.what == "heal":
-            begun = cuts[act.happening].pop(0)
-            assert act.at_ns - begun.at_ns == round(given[act.happening]["for_s"] * 1e9)
+            begun = cuts[act.event].pop(0)
+            assert act.at_ns - begun.at_ns == round(given[act.event]["for_s"] * 1e9)
             assert (act.one, act.other) == (begun.one, begun.other)
         else:
             assert {cluster.nodes[node].role for node in act.one} == {"worker"}

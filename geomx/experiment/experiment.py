@@ -10,7 +10,7 @@ from geomx.cluster import Cluster
 from geomx.options.costs import Costs
 from geomx.options.schema import FaultOptions, RuntimeOptions, SimOptions, StudyOptions, TcpOptions
 from geomx.plugin.selection import Selection
-from geomx.scenario import Happening, Scenario
+from geomx.scenario import Scenario, ScenarioEvent
 from geomx.version import __version__
 from geomx.workload import Workload
 
@@ -52,7 +52,7 @@ class Experiment:
     evaluate_every: int = 10
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
-    scenario: tuple[Happening, ...] = ()
+    scenario: tuple[ScenarioEvent, ...] = ()
     tcp: TcpOptions = field(default_factory=TcpOptions)
     emulate: str = "shaper"
     costs: Costs = field(default_factory=Costs)
@@ -71,7 +71,7 @@ class Experiment:
         return tuple(_core.optimizers())
 
     @property
-    def happens(self) -> Scenario:
+    def event_schedule(self) -> Scenario:
         """The scenario's events, in the order of time."""
         return Scenario(self.scenario, self.cluster, self.seed, self.faults.absent)
 

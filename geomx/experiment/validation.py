@@ -40,16 +40,16 @@ def validate(experiment: Experiment) -> None:
 
 def _check_restarts(experiment: Experiment) -> None:
     workers = {"any worker", *(node.name for node in experiment.cluster.workers)}
-    for index, happening in enumerate(experiment.scenario):
-        if happening.restart_s is None or experiment.faults.continues:
+    for index, event in enumerate(experiment.scenario):
+        if event.restart_s is None or experiment.faults.continues:
             continue
         key = f"scenario[{index}].restart_s"
-        if happening.kill in workers:
+        if event.kill in workers:
             remedy = "needs faults.on_loss=continue, with which workers may come back"
-            raise ConfigError(key, happening.restart_s, remedy)
+            raise ConfigError(key, event.restart_s, remedy)
         if experiment.faults.durable != "log":
             remedy = "needs faults.durable=log, from which nodes are restarted"
-            raise ConfigError(key, happening.restart_s, remedy)
+            raise ConfigError(key, event.restart_s, remedy)
 
 
 def _check_members(experiment: Experiment) -> None:
@@ -58,18 +58,18 @@ def _check_members(experiment: Experiment) -> None:
     Raises:
         ConfigError: Training could not continue without them.
     """
-    for index, happening in enumerate(experiment.scenario):
-        if happening.what not in ("join", "leave"):
+    for index, event in enumerate(experiment.scenario):
+        if event.what not in ("join", "leave"):
             continue
-        key, value = f"scenario[{index}].{happening.what}", happening.targets[0]
+        key, value = f"scenario[{index}].{event.what}", event.targets[0]
         if not experiment.faults.continues:
             remedy = "needs faults.on_loss=continue, with which others continue without it"
             raise ConfigError(key, value, remedy)
-        if happening.what == "leave" and experiment.selection.coordinators(experiment.cluster):
+        if event.what == "leave" and experiment.selection.coordinators(experiment.cluster):
             name, _ = experiment.selection.sync
             remedy = f"sync={name} plans the steps of all workers, none of which may leave before"
             raise ConfigError(key, value, remedy)
-    experiment.happens.check()
+    experiment.event_schedule.check()
 
 
 def _check_quorum(experiment: Experiment, quorum: float) -> None:

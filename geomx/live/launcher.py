@@ -99,7 +99,7 @@ def run_experiment(
     except BaseException as error:
         collector.collect()
         collector.total()
-        collector.happened(collector.elapsed_s())
+        collector.record_faults(collector.elapsed_s())
         interrupted = isinstance(error, KeyboardInterrupt)
         recorder.abort("interrupted" if interrupted else str(error) or type(error).__name__)
         raise
@@ -188,7 +188,7 @@ class Collector:
         self._ended: set[str] = set()
         self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # facts of the latest process of each
         self._recovered: dict[str, list[float]] = defaultdict(list)  # when, seconds since the start
-        late = experiment.happens.late.items()  # nodes that have not joined yet
+        late = experiment.event_schedule.late.items()  # nodes that have not joined yet
         self._by_hand = {experiment.cluster.nodes[node].name for node, by in late if by == BY_HAND}
         continues = experiment.faults.continues
         self._participation = recorder.continues() if continues else None
@@ -235,10 +235,10 @@ class Collector:
             self._end(node, facts)
         self._ends.clear()
 
-    def happened(self, until_s: float) -> None:
-        """Record what the scenario did by `until_s`, seconds since the start of the run."""
+    def record_faults(self, until_s: float) -> None:
+        """Record all faults and changes of members up to `until_s` seconds after the start."""
         recovered = {name: list(times) for name, times in self._recovered.items()}
-        rows = self._experiment.happens.rows(until_s)
+        rows = self._experiment.event_schedule.rows(until_s)
         for row in rows:
             if row["what"] != "kill" or self._participation:
                 continue
@@ -278,7 +278,7 @@ class Collector:
     def finish(self, wall_seconds: float) -> Results:
         """Close the records of a finished run, and return its results."""
         self.total()
-        self.happened(self.seconds)
+        self.record_faults(self.seconds)
         if self._latest is not None and self._latest[0] != self._first:
             self._evaluation(*self._latest[1:])
         last = self._first if self._latest is None else self._latest[0]

@@ -299,7 +299,7 @@ class Member:
             experiment_json=spec.to_json() if scheduling else "",
             tensors=spec.tensors,
         )
-        config.absent = list(spec.happens.late)
+        config.absent = list(spec.event_schedule.late)
         shape = (
             links.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.usage_file)
             if spec.emulated
@@ -329,7 +329,7 @@ class Member:
         with naming_the_lost(self.loop):
             self.started_s = self.loop.wait_started(JOIN_TIMEOUT_S)
         spec = self.spec
-        scenario = spec.happens
+        scenario = spec.event_schedule
         if scenario:
             peers = [peer.id for peer in wiring.peers(spec.cluster, self.selection, self.node)]
             Disturbances(

@@ -174,7 +174,7 @@ class Joins:
     """
 
     def __init__(self, spec: Spec, directory: Path) -> None:
-        scenario = spec.happens
+        scenario = spec.event_schedule
         self._cluster = spec.cluster
         self._late = scenario.late
         self.late = frozenset(self._late)

@@ -22,7 +22,7 @@ from geomx.network.files import read_network, to_node_link
 from geomx.options.parsing import build_options
 from geomx.options.schema import FaultOptions, RuntimeOptions, TcpOptions
 from geomx.plugin.registration import Choice
-from geomx.scenario import Happening, Scenario, read_scenario
+from geomx.scenario import Scenario, ScenarioEvent, read_scenario
 from geomx.version import __version__
 from geomx.workload import TensorSpec
 
@@ -65,7 +65,7 @@ class Spec:
     usage_file: str = ""
     runtime: RuntimeOptions = dataclasses.field(default_factory=RuntimeOptions)
     faults: FaultOptions = dataclasses.field(default_factory=FaultOptions)
-    scenario: tuple[Happening, ...] = ()
+    scenario: tuple[ScenarioEvent, ...] = ()
     tcp: TcpOptions = dataclasses.field(default_factory=TcpOptions)
     tensors: tuple[TensorSpec, ...] | None = None
 
@@ -99,7 +99,7 @@ class Spec:
         )
 
     @property
-    def happens(self) -> Scenario:
+    def event_schedule(self) -> Scenario:
         """The scenario's events, and the nodes that join later."""
         return Scenario(self.scenario, self.cluster, self.seed, self.faults.absent)
 
@@ -111,7 +111,7 @@ class Spec:
         fields["cluster"] = to_node_link(self.cluster.graph)
         fields["runtime"] = dataclasses.asdict(self.runtime)
         fields["faults"] = dataclasses.asdict(self.faults)
-        fields["scenario"] = [happening.plain() for happening in self.scenario]
+        fields["scenario"] = [event.plain() for event in self.scenario]
         fields["tcp"] = dataclasses.asdict(self.tcp)
         if self.tensors is not None:
             fields["tensors"] = [[each.name, each.shape, each.layer] for each in self.tensors]

@@ -70,7 +70,7 @@ class Participation:
 
     # ---- reports ----
 
-    def happened(self, fault: Fault) -> None:
+    def fault(self, fault: Fault) -> None:
         """Record a row of ``faults`` of the scenario."""
         if "node" in fault and fault["what"] == "kill":
             self._open.setdefault(fault["node"], fault)

@@ -219,11 +219,11 @@ class Recorder:
         self._timeline.count(Counter(name, time_s, value))
 
     def fault(self, row: Mapping[str, Any]) -> None:
-        """Record what happened to a link or a node: a row of ``faults`` in the summary."""
+        """Record a fault or a change of members: a row of ``faults`` in the summary."""
         fault = dict(row)
         self._faults.append(fault)
         if self.participation is not None:
-            self.participation.happened(fault)
+            self.participation.fault(fault)
 
     def continues(self) -> Participation:
         """Record who takes part from now on, in a run that goes on without lost nodes."""

@@ -1,11 +1,11 @@
 """Faults and other events that are injected into a run: the option ``scenario``.
 
-A scenario is a list of events (`Happening`), each with its kind, its targets and its time.
+A scenario is a list of events (`ScenarioEvent`), each with its kind, its targets and its time.
 `Scenario` expands it to acts in the order of time, which depend on the seed only. Simulated runs
 (`geomx.sim.scenario`) and live ones (`geomx.live.disturbances`) carry out the same acts.
 """
 
 from geomx.scenario.acts import Act, Scenario
-from geomx.scenario.happenings import Happening, read_scenario
+from geomx.scenario.events import ScenarioEvent, read_scenario
 
-__all__ = ["Act", "Happening", "Scenario", "read_scenario"]
+__all__ = ["Act", "Scenario", "ScenarioEvent", "read_scenario"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, near
-from geomx.scenario.happenings import ANY, ENDS, Happening, nodes_of
+from geomx.scenario.events import ANY, ENDS, ScenarioEvent, nodes_of
 
 NS = 1_000_000_000
 BY_HAND = -1
@@ -24,7 +24,7 @@ class Act:
 
     Attributes:
         at_ns: Time, in nanoseconds since the start of the run.
-        happening: Number of the event in its scenario.
+        event: Number of the event in its scenario.
         what: The event's kind; for its end, ``heal`` after ``cut``, ``resume`` after ``pause``,
             ``restart`` after ``kill``.
         one: Ids of nodes.
@@ -33,7 +33,7 @@ class Act:
     """
 
     at_ns: int
-    happening: int
+    event: int
     what: str
     one: frozenset[int]
     other: frozenset[int] = frozenset()
@@ -48,7 +48,7 @@ class Scenario:
     """The acts of a scenario.
 
     Args:
-        happenings: The events, from `read_scenario`.
+        events: The events, from `read_scenario`.
         cluster: The nodes.
         seed: Seed of random times and nodes; equal seeds give equal acts, in every process.
         absent: Workers and parties that join by hand: the option ``faults.absent``.
@@ -56,19 +56,19 @@ class Scenario:
 
     def __init__(
         self,
-        happenings: Sequence[Happening],
+        events: Sequence[ScenarioEvent],
         cluster: Cluster,
         seed: int,
         absent: Sequence[str] = (),
     ) -> None:
-        self._happenings = tuple(happenings)
+        self._events = tuple(events)
         self._absent = tuple(absent)
         self._cluster = cluster
         self._seed = seed
 
     def __bool__(self) -> bool:
         """Whether the scenario has any event."""
-        return bool(self._happenings)
+        return bool(self._events)
 
     @property
     def late(self) -> dict[int, int]:
@@ -79,22 +79,22 @@ class Scenario:
                 supplies the initial values.
         """
         late = self._by_hand()
-        for number, happening in enumerate(self._happenings):
-            if happening.join is None:
+        for number, event in enumerate(self._events):
+            if event.join is None:
                 continue
-            party = next(p for p in self._cluster.parties if p.name in happening.targets)
+            party = next(p for p in self._cluster.parties if p.name in event.targets)
             staying = [node.id for node in party.workers if node.id not in late]
-            joining = staying[len(staying) - happening.join["workers"] :]
+            joining = staying[len(staying) - event.join["workers"] :]
             key = f"scenario[{number}].join"
-            if happening.join["workers"] > len(staying):
-                raise ConfigError(key, happening.join, f"only {len(staying)} more can join")
+            if event.join["workers"] > len(staying):
+                raise ConfigError(key, event.join, f"only {len(staying)} more can join")
             if self._cluster.workers[0].id in joining:
                 remedy = "the first worker of all supplies the initial values and must be present"
-                raise ConfigError(key, happening.join, remedy)
+                raise ConfigError(key, event.join, remedy)
             late |= dict.fromkeys(joining, number)
             if all(node.id in late for node in party.workers):
                 joins = {late[node.id] for node in party.workers} - {BY_HAND}
-                late[party.server.id] = min(joins, key=lambda n: self._happenings[n].at_s or 0.0)
+                late[party.server.id] = min(joins, key=lambda n: self._events[n].at_s or 0.0)
         return late
 
     def _by_hand(self) -> dict[int, int]:
@@ -125,8 +125,8 @@ class Scenario:
 
     def acts(self) -> Iterator[Act]:
         """Yield all acts in the order of time; infinitely many if an event repeats."""
-        numbered = list(enumerate(self._happenings))
-        begins = [self._begins(number, happening) for number, happening in numbered]
+        numbered = list(enumerate(self._events))
+        begins = [self._begins(number, event) for number, event in numbered]
         ends = [self._ends(number, each) for number, each in numbered if each.lasts_s]
         return heapq.merge(*begins, *ends, key=lambda act: act.at_ns)
 
@@ -134,9 +134,9 @@ class Scenario:
         """Return the acts of joining members, in the order of time."""
         joins = [
             act
-            for number, happening in enumerate(self._happenings)
-            if happening.join is not None
-            for act in self._begins(number, happening)
+            for number, event in enumerate(self._events)
+            if event.join is not None
+            for act in self._begins(number, event)
         ]
         return sorted(joins)
 
@@ -149,18 +149,18 @@ class Scenario:
         """
         if act.what in ENDS.values():
             return None
-        happening = self._happenings[act.happening]
+        event = self._events[act.event]
         row: dict[str, Any] = {"time_s": act.at_ns / NS, "what": act.what}
-        if happening.join is not None:
-            return row | happening.join
+        if event.join is not None:
+            return row | event.join
         if act.other:
-            row["link"] = list(happening.targets)
+            row["link"] = list(event.targets)
         else:
             row["node"] = self._cluster.nodes[min(act.one)].name
-        if happening.for_s is not None:
-            row["for_s"] = happening.for_s
-        if happening.restart_s is not None:
-            row["restart_s"] = happening.restart_s
+        if event.for_s is not None:
+            row["for_s"] = event.for_s
+        if event.restart_s is not None:
+            row["restart_s"] = event.restart_s
         return row
 
     def rows(self, until_s: float) -> list[dict[str, Any]]:
@@ -168,20 +168,20 @@ class Scenario:
         due = takewhile(lambda act: act.at_ns <= until_s * NS, self.acts())
         return [row for act in due if (row := self.row(act)) is not None]
 
-    def _begins(self, number: int, happening: Happening) -> Iterator[Act]:
+    def _begins(self, number: int, event: ScenarioEvent) -> Iterator[Act]:
         draws = random.Random(f"{self._seed}/{number}")
-        lasts_ns = round((happening.lasts_s or 0.0) * NS)
-        if happening.join is not None:
-            assert happening.at_s is not None
+        lasts_ns = round((event.lasts_s or 0.0) * NS)
+        if event.join is not None:
+            assert event.at_s is not None
             joining = frozenset(node for node, by in self.late.items() if by == number)
-            yield Act(round(happening.at_s * NS), number, happening.what, joining)
+            yield Act(round(event.at_s * NS), number, event.what, joining)
             return
-        for at_ns in _times(happening, draws):
-            one, *other = (self._nodes(name, draws) for name in happening.targets)
-            yield Act(at_ns, number, happening.what, one, frozenset().union(*other), lasts_ns)
+        for at_ns in _times(event, draws):
+            one, *other = (self._nodes(name, draws) for name in event.targets)
+            yield Act(at_ns, number, event.what, one, frozenset().union(*other), lasts_ns)
 
-    def _ends(self, number: int, happening: Happening) -> Iterator[Act]:
-        for act in self._begins(number, happening):
+    def _ends(self, number: int, event: ScenarioEvent) -> Iterator[Act]:
+        for act in self._begins(number, event):
             yield Act(act.at_ns + act.for_ns, number, ENDS[act.what], act.one, act.other)
 
     def _nodes(self, name: str, draws: random.Random) -> frozenset[int]:
@@ -191,14 +191,14 @@ class Scenario:
         return frozenset([draws.choice([n.id for n in self._cluster.nodes if n.role == role])])
 
 
-def _times(happening: Happening, draws: random.Random) -> Iterator[int]:
-    if happening.every_s is None:
-        assert happening.at_s is not None
-        yield round(happening.at_s * NS)
+def _times(event: ScenarioEvent, draws: random.Random) -> Iterator[int]:
+    if event.every_s is None:
+        assert event.at_s is not None
+        yield round(event.at_s * NS)
         return
     at_ns = 0
     while True:
-        mean_s = happening.every_s
-        apart_s = draws.expovariate(1 / mean_s) if happening.random else mean_s
+        mean_s = event.every_s
+        apart_s = draws.expovariate(1 / mean_s) if event.random else mean_s
         at_ns += max(1, round(apart_s * NS))
         yield at_ns

@@ -28,7 +28,7 @@ ANY = "any "
 
 
 @dataclass(frozen=True)
-class Happening:
+class ScenarioEvent:
     """One event, at a time or repeated.
 
     Attributes:
@@ -84,7 +84,7 @@ class Happening:
         return {name: value for name, value in given.items() if value != defaults[name]}
 
 
-def read_scenario(given: Any, cluster: Cluster) -> tuple[Happening, ...]:
+def read_scenario(given: Any, cluster: Cluster) -> tuple[ScenarioEvent, ...]:
     """Read the option ``scenario``.
 
     Args:
@@ -103,9 +103,7 @@ def read_scenario(given: Any, cluster: Cluster) -> tuple[Happening, ...]:
         return ()
     if not isinstance(given, list):
         raise ConfigError("scenario", given, "must be a list of events, or a YAML file of one")
-    return tuple(
-        _happening(each, f"scenario[{index}]", cluster) for index, each in enumerate(given)
-    )
+    return tuple(_event(each, f"scenario[{index}]", cluster) for index, each in enumerate(given))
 
 
 def _file(name: str) -> Any:
@@ -118,38 +116,38 @@ def _file(name: str) -> Any:
         raise ConfigError("scenario", name, f"cannot be read: {error}") from error
 
 
-def _happening(given: Any, key: str, cluster: Cluster) -> Happening:
+def _event(given: Any, key: str, cluster: Cluster) -> ScenarioEvent:
     if not isinstance(given, Mapping):
         raise ConfigError(key, given, "must be an event, such as {at_s: 30, cut: [A, B], for_s: 5}")
     for word in LATER:
         if word in given:
             remedy = f"is not supported yet; there are {', '.join(KINDS)}, with at_s or every_s"
             raise ConfigError(f"{key}.{word}", given[word], remedy)
-    happening = build_options(Happening, given, key)
-    kinds = [kind for kind in KINDS if getattr(happening, kind) is not None]
+    event = build_options(ScenarioEvent, given, key)
+    kinds = [kind for kind in KINDS if getattr(event, kind) is not None]
     if len(kinds) != 1:
         raise ConfigError(key, dict(given), f"must have exactly one of {', '.join(KINDS)}")
-    if (happening.at_s is None) == (happening.every_s is None):
+    if (event.at_s is None) == (event.every_s is None):
         raise ConfigError(key, dict(given), "must have a time: at_s or every_s")
-    if happening.random and happening.every_s is None:
+    if event.random and event.every_s is None:
         raise ConfigError(f"{key}.random", "true", "needs every_s, the mean time between")
-    what = happening.what
+    what = event.what
     lasts = what in ENDS and what != "kill"
-    if (happening.for_s is None) == lasts:
+    if (event.for_s is None) == lasts:
         remedy = f"{what} needs for_s, in seconds" if lasts else f"{what} has no duration"
         raise ConfigError(f"{key}.for_s", given.get("for_s", "null"), remedy)
-    if happening.restart_s is not None and what != "kill":
-        raise ConfigError(f"{key}.restart_s", happening.restart_s, "is for kill only")
-    if happening.join is not None:
-        _check_join(happening, f"{key}.join", cluster)
+    if event.restart_s is not None and what != "kill":
+        raise ConfigError(f"{key}.restart_s", event.restart_s, "is for kill only")
+    if event.join is not None:
+        _check_join(event, f"{key}.join", cluster)
     else:
-        _check_targets(happening, f"{key}.{what}", cluster)
-    return happening
+        _check_targets(event, f"{key}.{what}", cluster)
+    return event
 
 
-def _check_join(happening: Happening, key: str, cluster: Cluster) -> None:
-    assert happening.join is not None
-    given = happening.join
+def _check_join(event: ScenarioEvent, key: str, cluster: Cluster) -> None:
+    assert event.join is not None
+    given = event.join
     if set(given) != {"party", "workers"}:
         raise ConfigError(key, given, "must be {party: NAME, workers: NUMBER}")
     sizes = {party.name: len(party.workers) for party in cluster.parties}
@@ -159,28 +157,28 @@ def _check_join(happening: Happening, key: str, cluster: Cluster) -> None:
     if not isinstance(count, int) or not 1 <= count <= sizes[name]:
         remedy = f"must be 1 to {sizes[name]}, the number of workers of party {name}"
         raise ConfigError(f"{key}.workers", count, remedy)
-    if happening.at_s is None:
+    if event.at_s is None:
         raise ConfigError(key, given, "needs at_s, as it happens once")
 
 
-def _check_targets(happening: Happening, key: str, cluster: Cluster) -> None:
+def _check_targets(event: ScenarioEvent, key: str, cluster: Cluster) -> None:
     nodes = {node.name for node in cluster.nodes}
     sites = {node.party for node in cluster.nodes}
-    targets = happening.targets
-    if happening.what in BETWEEN:
+    targets = event.targets
+    if event.what in BETWEEN:
         if len(targets) != 2 or targets[0] == targets[1]:
             raise ConfigError(key, list(targets), "must be two different sites or nodes")
         known = nodes | sites
     else:
         roles: tuple[str, ...] = ("worker", "server", "global_server")
-        if happening.what == "leave":
+        if event.what == "leave":
             nodes, roles = {node.name for node in cluster.workers}, roles[:1]
         known = nodes | {ANY + role for role in roles}
     for name in targets:
         if name not in known:
-            what = "site or node" if happening.what in BETWEEN else "node"
+            what = "site or node" if event.what in BETWEEN else "node"
             raise ConfigError(key, name, f"there is no such {what}; {near(name, known)}")
-    if happening.what in BETWEEN and nodes_of(targets[0], cluster) & nodes_of(targets[1], cluster):
+    if event.what in BETWEEN and nodes_of(targets[0], cluster) & nodes_of(targets[1], cluster):
         raise ConfigError(key, list(targets), "one of them is part of the other")
 
 
