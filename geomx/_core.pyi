@@ -860,6 +860,8 @@ def send_notices(descriptor: int) -> None:
 
 TAKEN_FOR_LOST: str = 'it was taken for lost: '
 
+BROKE_PROTOCOL: str = 'broke the protocol: '
+
 class Shape:
     """
     How an emulated network treats one node's messages.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -276,120 +274,6 @@ def test_an_optimizer_is_sent_as_a_name_and_numbers() -> None:
 
     with pytest.raises(ConfigError, match="sgd, nag, adam"):
         optimizer_numbers(AdaDelta(), {})
-
-
-SCRIPT = """
-import sys
-import numpy as np
-import geomx.kv
-store = geomx.kv.create("dist_sync")
-store.init(0, np.zeros(1000))
-for step in range(3):
-    if step == 1 and sys.argv[1:] == ["fail"] and store.global_rank == 2:
-        raise RuntimeError("no more data")
-    store.push(0, np.full(1000, store.global_rank + 1.0))
-    value = store.pull(0)
-assert (value == 10).all(), value
-print(f"{store.rank} of {store.num_workers}, {store.num_all_workers} in all", flush=True)
-"""
-
-
-def launched(
-    folder: Path, *arguments: str, command: Sequence[str] = ()
-) -> subprocess.CompletedProcess[str]:
-    """Run `geomx launch` with SCRIPT or another command, on two parties of two workers."""
-    (folder / "train.py").write_text(SCRIPT)
-    program = (
-        "import sys; from geomx.cli.main import main; sys.exit(main(['launch', *sys.argv[1:]]))"
-    )
-    words = command or [sys.executable, "train.py", *arguments]
-    return subprocess.run(
-        [sys.executable, "-c", program, "network=two_parties", "--", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-@pytest.mark.slow
-def test_every_worker_runs_the_script(tmp_path: Path) -> None:
-    done = launched(tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "0 of 2, 4 in all\n"
-    (log,) = tmp_path.rglob("chengdu-worker1.log")
-    assert log.read_text() == "1 of 2, 4 in all\n"
-
-
-@pytest.mark.slow
-def test_a_script_that_fails_ends_the_job(tmp_path: Path) -> None:
-    began = time.monotonic()
-    done = launched(tmp_path, "fail")
-    assert done.returncode == 1
-    lost = "node chengdu/worker0 was lost: exit status 1: RuntimeError: no more data"
-    assert done.stderr.strip().endswith(lost)
-    assert time.monotonic() - began < 30
-
-
-@pytest.mark.slow
-def test_a_command_that_ends_without_joining_is_named_at_once(tmp_path: Path) -> None:
-    began = time.monotonic()
-    done = launched(tmp_path, command=["/bin/sh", "-c", "echo no such data set"])
-    assert done.returncode == 1
-    *tail, sentence = done.stderr.strip().splitlines()
-    assert re.match(r"node \w+/worker\d was lost: its command, /bin/sh -c 'echo no such", sentence)
-    assert "exit status 0 without joining the run (so did 3 others)" in sentence
-    log = Path(sentence.rsplit(" ", 1)[1])
-    assert (tmp_path / log).read_text() == "no such data set\n"
-    assert tail[-1].strip() == "no such data set"
-    assert time.monotonic() - began < 50
-
-
-FORKED = """
-import os, sys, time
-if os.fork():
-    os._exit(0)
-os.setsid()
-time.sleep(3)
-exec(open("train.py").read())
-"""
-
-
-@pytest.mark.slow
-def test_a_process_that_outlives_the_command_may_join(tmp_path: Path) -> None:
-    done = launched(tmp_path, command=[sys.executable, "-c", FORKED])
-    assert done.returncode == 0, done.stderr
-
-
-SLOW_TO_END = """
-import atexit, time
-import geomx.kv
-store = geomx.kv.create()
-if store.global_rank == 3:
-    # As a framework that takes its time to end, after the connections have.
-    atexit.unregister(store.close)
-    atexit.register(time.sleep, 4)
-    atexit.register(store.close)
-    for line in range(20):
-        print("line", line)
-    raise RuntimeError("no more data")
-store.barrier()
-"""
-
-
-@pytest.mark.slow
-def test_the_first_failure_is_shown_with_its_last_log_lines(tmp_path: Path) -> None:
-    """Other workers fail as a consequence, and end before it."""
-    done = launched(tmp_path, command=[sys.executable, "-u", "-c", SLOW_TO_END])
-    assert done.returncode == 1
-    *above, sentence = done.stderr.strip().splitlines()
-    assert sentence.startswith("node chengdu/worker1 was lost: ")
-    (log,) = tmp_path.rglob("chengdu-worker1.log")
-    head = next(i for i, line in enumerate(above) if line.endswith(f"the end of {log}:"))
-    assert above[head].startswith("chengdu/worker1: ")
-    assert above[head + 1 :] == [f"  {line}" for line in log.read_text().splitlines()[-15:]]
-    assert above[-1] == "  RuntimeError: no more data"
 
 
 # ---- many keys, wrong shapes ----

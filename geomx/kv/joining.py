@@ -9,10 +9,11 @@ import sys
 import threading
 from pathlib import Path
 
-from geomx.errors import ConfigError, GeomxError
+from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.store import TYPES, KVStore
 from geomx.live import access
+from geomx.live.diagnosis import at_fault
 from geomx.live.exit_status import LOST
 from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE
@@ -65,10 +66,12 @@ def create(type: str = TYPES[0]) -> KVStore:
 
 
 def _end(store: KVStore) -> None:
-    """Leave the job when the program ends; tell its launcher if it ends because a node was lost."""
+    """Leave the job when the program ends; tell its launcher if it ends because of another node."""
     store.close()
-    lost = store.member.loop.failure() is not None and getattr(sys, "last_value", None) is not None
-    if lost and SCHEDULER in os.environ:
+    failure = store.member.loop.failure()
+    if failure is None or at_fault(store.member.node.name, NodeLost(*failure)):
+        return
+    if getattr(sys, "last_value", None) is not None and SCHEDULER in os.environ:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(LOST)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from geomx import _core
 from geomx.cluster import Cluster
 from geomx.errors import NodeLost
 from geomx.live.exit_status import DONE, LOST
@@ -50,6 +51,16 @@ def culprit(
     if name in own or not reason:
         reason = _how_it_ended(failed[name], last_words(directory, name), name == terminal)
     return with_log(NodeLost(name, reason), directory)
+
+
+def at_fault(name: str, lost: NodeLost) -> bool:
+    """Return whether the process of node `name` itself caused that it was lost.
+
+    It did not if others took it for lost although it did nothing wrong.
+    """
+    why = lost.reason.removeprefix(_core.TAKEN_FOR_LOST)
+    blameless = why != lost.reason and not why.startswith(_core.BROKE_PROTOCOL)
+    return lost.name == name and not blameless
 
 
 def _how_it_ended(status: int, words: str, shown: bool) -> str:

@@ -72,11 +72,11 @@ def naming_the_lost(loop: _core.Loop) -> Iterator[None]:
     """Convert the loop's error about a lost node to `NodeLost`."""
     try:
         yield
-    except RuntimeError as error:
+    except RuntimeError:
         failure = loop.failure()
         if failure is None:
             raise
-        raise NodeLost(*failure) from error
+        raise NodeLost(*failure) from None
 
 
 def _tell(whom: str) -> None:

@@ -31,6 +31,7 @@ from geomx.limits.rules import Calls, memory_limited, overdue
 from geomx.limits.watchdog import own_process
 from geomx.live import access
 from geomx.live.descriptors import readable
+from geomx.live.diagnosis import at_fault
 from geomx.live.exit_status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.journal import Notes
 from geomx.live.journal import path as file_of
@@ -185,9 +186,7 @@ class Node:
         return FAILED
 
     def _is_mine(self, lost: NodeLost) -> bool:
-        """Whether this process itself is at fault: not where others took it for lost."""
-        me = self._member is not None and self._member.node.name == lost.name
-        return me and not lost.reason.startswith(_core.TAKEN_FOR_LOST)
+        return self._member is not None and at_fault(self._member.node.name, lost)
 
     def _end(self, status: str, **facts: Any) -> None:
         """Write down how it ended and all counts, and let go of the connections."""

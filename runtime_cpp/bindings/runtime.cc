@@ -244,6 +244,7 @@ void init_runtime(nb::module_& m) {
         "Write lines for the user to this file descriptor instead of standard error.");
 
   m.attr("TAKEN_FOR_LOST") = std::string(kTakenForLost);
+  m.attr("BROKE_PROTOCOL") = std::string(kBrokeProtocol);
 
   nb::class_<Shape>(m, "Shape", R"(How an emulated network treats one node's messages.
 

@@ -58,6 +58,10 @@ void Driver::OnUnreachable(NodeId peer, const std::string& reason) {
 
 void Driver::OnTurnedAway(NodeId peer, const std::string& reason, bool told) {
   if (!node_) return CannotJoin(reason, told);
+  if (told && reason.starts_with(kTakenForLost)) {  // training goes on without this process
+    status_.Fail(name_, reason);
+    return FailCallbacks();
+  }
   node_->HandleLinkDown(peer, (told ? "it refused the connection: " : "") + reason, Now());
   DrainEvents();
 }

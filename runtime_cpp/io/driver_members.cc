@@ -13,7 +13,7 @@ void Driver::ActOnMember(Event& event, Time now) {
   const bool gone = event.kind == Event::Kind::kGone, back = event.kind == Event::Kind::kBack;
   if ((gone || back) && join_address_.empty()) {  // one line is enough: the scheduler's
     const char* joins = event.key > 1 ? " is back" : " has joined";
-    Notice(event.text + (back ? joins : " is lost, training goes on without: " + event.reason));
+    Notice(event.text + (back ? joins : " is lost, rounds complete without it: " + event.reason));
   }
   if (gone) Without(event);
   if (back) With(event);
