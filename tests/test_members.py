@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from geomx import _core, runner
+from geomx import runner
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, NodeLost
-from geomx.experiment.native_parts import training_optimizers
-from geomx.plugin.parts import as_vector, optimizer_text
-from geomx.results.files import read_table
+from geomx.network.files import read_network
 from geomx.results.results import Results
+from geomx.testing import replay as testing
 
 NETWORK: dict[str, Any] = {
     "central": {"name": "hub", "uplink_mbps": 400, "downlink_mbps": 400},
@@ -44,69 +42,12 @@ def run(folder: Path, scenario: str, *more: str) -> Results:
 
 
 def participants(folder: Path) -> dict[tuple[str, int], list[list[str]]]:
-    """Return the participants of incomplete rounds, by party, for each tensor and global round."""
-    table = folder / "participation.csv"
-    rows = read_table(table) if table.exists() else []
-    absent: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for row in rows:
-        number = int(row["global_round"] or row["round"])
-        names = str(row["absent"] or "").split()
-        absent[row["tensor"], number].update(names)
-    found = {}
-    for key, names in absent.items():
-        parties: dict[str, list[str]] = defaultdict(list)
-        for worker in WORKERS:
-            party = worker.split("/")[0]
-            if worker not in names and f"{party}/server" not in names:
-                parties[party].append(worker)
-        found[key] = list(parties.values())
-    return found
-
-
-def everybody() -> list[list[str]]:
-    parties: dict[str, list[str]] = defaultdict(list)
-    for worker in WORKERS:
-        parties[worker.split("/")[0]].append(worker)
-    return list(parties.values())
+    return testing.participants(folder, read_network(NETWORK))
 
 
 def replay(folder: Path, *overrides: str) -> dict[str, np.ndarray]:
-    """Return the reference result: training with plain sums over the recorded participants.
-
-    It applies to sync algorithms in which every step is a global round.
-    """
     experiment, _ = compose(list(overrides))
-    workload, workers = experiment.workload, len(WORKERS)
-    model = workload.model(experiment.seed)
-    spec, _ = training_optimizers(experiment.cluster, experiment.selection, workload.optimizer)
-    assert spec is not None
-    keys = range(len(workload.tensors))
-    optimizers = [_core.Optimizer(optimizer_text(spec), key) for key in keys]
-    weights = [as_vector(model.get(model.parameters, key)).copy() for key in keys]
-    partial = participants(folder)
-    for step in range(experiment.iterations):
-        gradients = {}
-        for rank, worker in enumerate(WORKERS):
-            for key, tensor in enumerate(workload.tensors):
-                model.set(key, weights[key].reshape(tensor.shape))
-            model.step(step, rank, workers)
-            gradients[worker] = [as_vector(model.get(model.gradients, k)).copy() for k in keys]
-        for key, tensor in enumerate(workload.tensors):
-            parties = partial.get((tensor.name, step + 1), everybody())
-            total, count = np.float32(0), 0
-            for party in parties:
-                summed = gradients[party[0]][key].copy()
-                for worker in party[1:]:
-                    summed += gradients[worker][key]
-                total = summed if count == 0 else total + summed
-                count += len(party)
-            if count < workers:
-                total = total * np.float32(workers / count)
-            optimizers[key].update(weights[key], np.ascontiguousarray(total), workers)
-    return {
-        tensor.name: weights[key].reshape(tensor.shape)
-        for key, tensor in enumerate(workload.tensors)
-    }
+    return testing.replay(experiment, folder)
 
 
 SCENARIOS = {
