@@ -1,4 +1,8 @@
-"""The plugin interface: hooks, the objects that they return, and how plugins are called."""
+"""The plugin interface: hooks, the objects that they return, and how plugins are called.
+
+``geomx api`` lists hooks and objects, a line each; ``geomx api Codec`` shows the contract of one
+without Python's own methods, which make up much of ``pydoc geomx.plugin``.
+"""
 
 from geomx.plugin.coordination import Coordinator, Group, Overlay, Site
 from geomx.plugin.parts import (
