@@ -1,9 +1,9 @@
-"""The processes of a live run on this machine: started, monitored, and ended.
+"""Starts, monitors and ends the processes of a live run on this machine.
 
-The scheduler starts first and reports its address; then every other node of the experiment starts
-as a separate process: a fork of one that has imported what nodes need (`geomx.live.forks`), or the
-command of a training script. During training, their notes are read and recorded. If a process dies
-or does not respond, or on Ctrl-C, all end within seconds: by themselves, by SIGTERM, or by SIGKILL.
+The scheduler starts first and reports its address. Then every other node starts as a separate
+process: a fork of a process that has imported the modules that nodes need (`geomx.live.forks`), or
+the command of a training script. If a process dies or hangs, or on Ctrl-C, all processes end within
+seconds: by themselves, by SIGTERM, or by SIGKILL.
 """
 
 from __future__ import annotations
@@ -41,24 +41,25 @@ from geomx.live.spec import Spec
 from geomx.results.files import replacing, sync_folder
 
 SPEAK_TIMEOUT_S = 60.0
-"""How long the scheduler may take to say where it listens."""
+"""Time limit for the scheduler to report its address."""
 
-NOTICE_S = 1.0  # after the first death: until the others should have noticed by themselves
-POLITE_S = 1.5  # after asking a process to end, until it is killed
-KILLED_S = 5.0  # the kernel needs a moment, not that long
+NOTICE_S = 1.0  # after the first process has ended: for the others to notice it and end
+POLITE_S = 1.5  # between SIGTERM and SIGKILL
+KILLED_S = 5.0  # upper limit for the kernel to end a killed process
 POLL_S = 0.05
 LOOK_S = 1.0
 
 
 class Job:
-    """The processes of one run. Use as a context manager: none is left when it exits.
+    """The processes of one run. Use it as a context manager; when it exits, all have ended.
 
     Args:
         spec: The experiment.
-        directory: Logs and notes go to its folder ``nodes``.
-        command: What workers run instead of the workload of `spec`: a training script.
-        emulate: Where they live: ``shaper``, ``netns`` or ``none`` (`geomx.live.emulation`).
-        resumption: How a run whose processes were all killed is continued; None: this one begins.
+        directory: Directory of the run; logs and notes are written to its folder ``nodes``.
+        command: Command of a training script, which workers run instead of the workload of `spec`.
+        emulate: How the network is emulated: ``shaper``, ``netns`` or ``none``
+            (`geomx.live.emulation`).
+        resumption: The state from which a killed run is continued; None: a new run begins.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Job:
         self.spec = dataclasses.replace(spec, usage_file=str(self._usage_file.resolve()))
         self.directory = directory
         self.command = list(command)
-        # Namespaces of this machine have addresses like others', and no way in.
+        # Addresses in network namespaces are not loopback, but no other machine can reach them.
         self._secrets = {access.TOKEN: access.new_token()}
         if emulate == "netns":
             self._secrets[access.INSECURE] = "1"
@@ -88,7 +89,7 @@ class Job:
         self._experiment = directory / "nodes" / "experiment.json"
         self._restarts = Restarts(self.spec, directory)
         self._joins = Joins(self.spec, directory)
-        self._words: int | None = None  # to a scheduler that goes on without lost nodes
+        self._words: int | None = None  # pipe to the scheduler; with faults.on_loss=continue
         self._place = place(
             emulate,
             spec.cluster,
@@ -98,11 +99,11 @@ class Job:
         )
 
     def __enter__(self) -> Job:
-        """Start everything.
+        """Start all processes, except those of nodes that join later.
 
         Raises:
-            GeomxError: The emulated network did not come up.
-            NodeLost: The scheduler did not come up.
+            GeomxError: The emulated network could not be set up.
+            NodeLost: The scheduler did not start.
         """
         (self.directory / "nodes").mkdir(parents=True, exist_ok=True)
         with replacing(self._experiment, synced=self.spec.faults.log_sync) as file:
@@ -137,15 +138,18 @@ class Job:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End what is still running."""
+        """End the processes that are still running."""
         self.end()
 
     def poll(self) -> bool:
-        """Whether anything is still running.
+        """Monitor the processes; call it periodically.
+
+        Returns:
+            Whether a process is still running or will be restarted.
 
         Raises:
-            NodeLost: A process died or lost another; names the first one.
-            GeomxError: The emulated network is gone.
+            NodeLost: A node failed; the error names the first one that did.
+            GeomxError: The emulated network has failed.
         """
         self._place.watch()
         self._relay.look()
@@ -166,12 +170,12 @@ class Job:
         return bool(self._running) or self._restarts.pending
 
     def _take(self, name: str, status: int) -> None:
-        """Decide what becomes of a node whose process has ended."""
+        """Handle the end of a process: restart the node, continue without it, or end the run."""
         if status < 0:
             self._tell_scheduler(name, f"killed by {signal.Signals(-status).name}")
         over = self._ended.get(self.spec.cluster.scheduler.name) == DONE
         if over and self._restarts.again(name):
-            return  # it came too late to take part
+            return  # the run ended before the restarted node could take part
         if not self._restarts.take(name, status):
             self._ended[name] = status
         if self._ended.get(self.spec.cluster.scheduler.name) == DONE:
@@ -182,11 +186,11 @@ class Job:
     def _tell_scheduler(self, name: str, reason: str) -> None:
         if self._words is not None:
             word = json.dumps({"ended": name, "reason": reason})
-            with contextlib.suppress(OSError):  # it has ended itself
+            with contextlib.suppress(OSError):  # the scheduler has ended
                 os.write(self._words, word.encode() + b"\n")
 
     def _end_late(self) -> None:
-        """End processes that were to take the place of lost ones and have not started."""
+        """End restarted nodes that have not joined, as the run is over."""
         for name, process in self._running.items():
             if not self._restarts.again(name):
                 continue
@@ -196,12 +200,12 @@ class Job:
                 process.signal_all(signal.SIGTERM)
 
     def end(self) -> None:
-        """End every process: ask, wait, kill. Also all that a training script started."""
+        """End every process, and the processes of training scripts: SIGTERM, then SIGKILL."""
         try:
             for process in self._all.values():
                 process.signal_all(signal.SIGTERM)
             self._wait(POLITE_S)
-        finally:  # also when Ctrl-C comes again
+        finally:  # also after a second Ctrl-C
             for process in self._all.values():
                 process.signal_all(signal.SIGKILL)
             self._wait(KILLED_S)
@@ -213,7 +217,7 @@ class Job:
     # ---- starting ----
 
     def _resume(self, resumption: Resumption) -> None:
-        """Start the scheduler of a run that is continued; its nodes know each other's addresses."""
+        """Start the scheduler of a continued run, whose nodes know each other's addresses."""
         scheduler = self.spec.cluster.scheduler
         self._usage_file.write_bytes(bytes(usage_file_bytes(self.spec.cluster)))
         moved = dataclasses.replace(resumption, usage_file=self.spec.usage_file)
@@ -250,7 +254,7 @@ class Job:
             self._fork(node, "--scheduler", self._address)
 
     def _fork(self, node: NodeSpec, *role: str, output: IO[bytes] | None = None) -> None:
-        """Start geomx's own program for a node; its output goes to its log unless it is given."""
+        """Start the program of a node, with standard output to `output` or, if None, its log."""
         journal = self._restarts.journal(node)
         words = None
         if node.role == "scheduler" and self.spec.faults.continues:
@@ -274,7 +278,7 @@ class Job:
         self._running[node.name] = self._all[node.name] = process
 
     def _open_words(self) -> IO[bytes]:
-        """Return the other end of a new way to the scheduler."""
+        """Open a new pipe to the scheduler; return its reading end."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         self._close_words()
@@ -287,7 +291,7 @@ class Job:
         self._words = None
 
     def _run_command(self, node: NodeSpec) -> None:
-        """Start the script of a worker."""
+        """Start the training script of a worker."""
         command = [sys.executable, "-P", "-m", "geomx.live.lifetime", str(os.getpid())]
         environment = {
             **self._secrets,
@@ -302,16 +306,16 @@ class Job:
         namespace = self._place.namespace(node)
         place = inside(namespace) if namespace else contextlib.nullcontext()
         with self._log(node.name).open("ab" if node.name in self._all else "wb") as log, place:
-            # The first worker's output is the script's output, as if it had been run alone.
+            # The first worker writes to the terminal, like a script that is run alone.
             to = None if node == self.spec.cluster.workers[0] else log
-            # A group of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
+            # It has its own process group, so Ctrl-C reaches only the launcher, which ends all.
             process = Tied([*command, *self.command], environment, stdout=to, stderr=to)
         self._running[node.name] = self._all[node.name] = process
 
     # ---- watching ----
 
     def _wait(self, seconds: float) -> None:
-        """Collect exit statuses until all have ended or time is up."""
+        """Collect exit statuses until all processes have ended or `seconds` have passed."""
         deadline = time.monotonic() + seconds
         while self._running and time.monotonic() < deadline:
             for name, process in list(self._running.items()):
@@ -322,7 +326,7 @@ class Job:
                 del self._running[name]
 
     def _logs(self) -> list[Path]:
-        """Those of which nothing is on the terminal."""
+        """Return the logs of nodes whose output is not on the terminal."""
         shown = self.spec.cluster.workers[0].name if self.command else ""
         return [self._log(name) for name in self._all if name != shown]
 

@@ -1,8 +1,8 @@
-"""Notes of a run's processes for the process that started them: one JSON object per line.
+"""The notes of a node: measurements for the launcher of its run, as one JSON object per line.
 
-Every line reaches the operating system at once, so a process that is killed outright leaves all
-that it had measured. A worker writes ``iteration`` and ``evaluation`` lines; every node begins with
-``started`` and ends with ``end``.
+Every line is written to the operating system at once, so a process that is killed loses none. Every
+node begins with a ``started`` line and ends with an ``end`` line; workers write ``iteration`` and
+``evaluation`` lines in between.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ def path(stem: Path, suffix: str) -> Path:
 
 
 def durable(directory: Path, name: str) -> Path:
-    """Return the path of the file from which a node can be continued."""
+    """Return the path of a node's journal."""
     return directory / "durable" / (stem(directory, name).name + ".journal")
 
 
 class Notes:
-    """A node's own file. What the system refuses to write raises an `OSError` that names it.
+    """Writes the notes of a node. Errors of writing raise an `OSError` that names the file.
 
     Args:
-        stem: Of the node's files.
-        resumed: Whether another process of this node has written before; its last line may be cut
-            short.
+        stem: Path of the node's files without suffix.
+        resumed: Whether an earlier process of this node has written notes, of which the last line
+            may be incomplete.
     """
 
     def __init__(self, stem: Path, resumed: bool = False) -> None:
         self._path = path(stem, ".jsonl")
-        self._noted: set[tuple[str, int]] = set()  # of a worker that repeats its last steps
+        self._noted: set[tuple[str, int]] = set()  # a worker may repeat its last steps
         if resumed and self._path.exists():
             written = self._path.read_bytes()
             os.truncate(self._path, written.rfind(b"\n") + 1)
@@ -65,14 +65,14 @@ class Notes:
         self._synced = False
 
     def sync(self) -> None:
-        """From now on, every line survives a failure of the machine (faults.log_sync)."""
+        """Force all lines to the disk from now on (``faults.log_sync``)."""
         with naming(self._path):
             os.fsync(self._file.fileno())
             sync_folder(self._path.parent)
         self._synced = True
 
     def started(self, monotonic_s: float) -> None:
-        """Note the start of the run, by the clock of the run."""
+        """Note when the run started, in seconds of the clock of the run."""
         self._write({"started": monotonic_s})
 
     def iteration(
@@ -87,7 +87,7 @@ class Notes:
     ) -> None:
         """Note a finished local step, with times in seconds since the start of the run.
 
-        A step that was noted before has no effect; nor has an evaluation.
+        Has no effect if the step was noted before; the same holds for evaluations.
         """
         if ("iteration", step) in self._noted:
             return
@@ -101,31 +101,35 @@ class Notes:
         self._write({"evaluation": step, "time_s": time_s, "accuracy": accuracy, "loss": loss})
 
     def waits(self, whom: str) -> None:
-        """Note that this node has waited too long for `whom`; empty when the wait is over."""
+        """Note that this node has waited for `whom` beyond the limit; empty: the wait is over."""
         self._write({"waits": whom})
 
     def killed(self, restart_s: float | None) -> None:
-        """Note that the scenario kills this process now; None: for good."""
+        """Note that the scenario kills this process now.
+
+        Args:
+            restart_s: Seconds until a new process replaces it; None: never.
+        """
         self._write({"killed": restart_s})
 
     def resumes(self) -> None:
-        """Note that the whole run was killed, and is continued."""
+        """Note that all processes of the run were killed, and that it is continued."""
         self._write({"resumes": True})
 
     def again(self) -> None:
-        """Note that another process of this node begins, which remembers nothing."""
+        """Note that a new process of this node, without state, begins."""
         self._write({"again": True})
 
     def member(self, time_s: float, kind: str, names: Sequence[str], about: Sequence[int]) -> None:
-        """Note who takes part; see ``members`` of `geomx._core.Loop`."""
+        """Note a change of the members that take part; see ``members`` of `geomx._core.Loop`."""
         self._write({"member": kind, "time_s": time_s, "names": names, "about": about})
 
     def recovered(self, monotonic_s: float) -> None:
-        """Note when another process of this node has continued it."""
+        """Note when this process had resumed its node, in seconds of the clock of the run."""
         self._write({"recovered": monotonic_s})
 
     def end(self, **facts: Any) -> None:
-        """The last line; a second call has no effect."""
+        """Write the last line; further calls have no effect."""
         with self._lock:
             if self._ended:
                 return
@@ -140,14 +144,14 @@ class Notes:
 
 
 class Reader:
-    """Follows the file of a node that may still be writing, or may not have begun."""
+    """Reads the notes of a node, which may still be writing them, or may not have begun."""
 
     def __init__(self, stem: Path) -> None:
         self._path = path(stem, ".jsonl")
         self._read = 0
 
     def new(self) -> Iterable[Note]:
-        """Return the lines that were completed since the last call."""
+        """Yield the notes whose lines were completed since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read)

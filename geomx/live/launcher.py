@@ -1,7 +1,7 @@
-"""A live run from outside: start its processes, record what they measure, end them all.
+"""Launches live runs: starts their processes, records their measurements, and ends them.
 
-`run_experiment` is ``mode=live``; `run_script` is ``geomx launch ... -- COMMAND``, which gives a
-training script to every worker of a cluster on this machine.
+`run_experiment` implements ``mode=live``; `run_script` implements ``geomx launch ... -- COMMAND``,
+which runs a training script as every worker of a cluster on this machine.
 """
 
 from __future__ import annotations
@@ -36,18 +36,22 @@ from geomx.scenario.acts import BY_HAND
 from geomx.terminal.progress import Advance, progress
 
 ANSWER_S = 1.0
-"""How long all workers wait at the same time before they count as waiting for ever."""
+"""Seconds for which all workers wait at the same time before the run is considered stuck."""
 
 
 class Running(Protocol):
-    """The processes of a run: started when it is entered, ended when it is left."""
+    """The processes of a run: a context manager that starts them and ends them."""
 
     def __enter__(self) -> Running: ...
 
     def __exit__(self, *raised: Any) -> None: ...
 
     def poll(self) -> bool:
-        """Return whether a process is still running; raise `NodeLost` if one has failed."""
+        """Return whether a process is still running.
+
+        Raises:
+            NodeLost: A node has failed.
+        """
         ...
 
 
@@ -61,12 +65,18 @@ def run_experiment(
 
     Args:
         experiment: The experiment.
-        directory: Directory of its files.
-        start: Starts its processes; None: on this machine.
-        resumption: How it is continued, if all its processes were killed (`geomx.live.resume`).
+        directory: Directory of the results.
+        start: Starts the processes; None: on this machine.
+        resumption: The state from which a killed run is continued (`geomx.live.resume`); None: a
+            new run begins.
 
     Returns:
         The results.
+
+    Raises:
+        ConfigError: This machine cannot run the experiment.
+        NodeLost: A node failed; the error names it and the reason.
+        PluginError: All workers wait for a coordinator that does not answer.
     """
     began = time.perf_counter()
     workload, cluster = experiment.workload, experiment.cluster
@@ -106,11 +116,11 @@ def run_experiment(
 
 
 def collect(experiment: Experiment, directory: Path) -> Results:
-    """Record a run from the notes of its nodes in one folder, each by its own clock.
+    """Record a finished run from the notes of its nodes, which may have had different clocks.
 
     Args:
         experiment: The experiment.
-        directory: The folder.
+        directory: Directory of the run, which contains the notes of all nodes.
 
     Returns:
         The results.
@@ -135,13 +145,13 @@ def run_script(experiment: Experiment, directory: Path, command: Sequence[str]) 
     """Run a training script as every worker of a cluster on this machine.
 
     Args:
-        experiment: Its cluster and its plugins.
-        directory: Where the logs go.
-        command: The script's.
+        experiment: The cluster and the plugins.
+        directory: Directory of the logs.
+        command: Command of the script.
 
     Raises:
-        ConfigError: This machine cannot hold the cluster.
-        NodeLost: A process failed; says which, and its last words.
+        ConfigError: This machine cannot run the cluster.
+        NodeLost: A process failed; the error names it and the end of its log.
     """
     emulation.check(experiment)
     access.check_token(experiment.faults.absent)
@@ -152,11 +162,21 @@ def run_script(experiment: Experiment, directory: Path, command: Sequence[str]) 
 
 
 class Collector:
-    """Turns the processes' notes into the records of a run, while they are written.
+    """Records a run from the notes of its nodes, while they are being written.
 
-    Every process counts from the moment at which it heard that the run had started. On one clock
-    all times are told from the moment at which the scheduler said so; on clocks that have nothing
-    to do with each other, those moments count as the same.
+    A node measures times from the moment at which it learned that the run had started. If all nodes
+    share a clock, times are converted to seconds since the start at the scheduler. Otherwise, all
+    nodes are assumed to have learned of the start at the same moment.
+
+    Args:
+        experiment: The experiment.
+        directory: Directory of the run.
+        recorder: Receives the records.
+        one_clock: Whether all nodes share a clock.
+        ahead_s: Offset of the clock of the run to the clock of this machine, in seconds.
+
+    Attributes:
+        seconds: End of the latest iteration, in seconds since the start.
     """
 
     def __init__(
@@ -168,7 +188,7 @@ class Collector:
         ahead_s: float = 0.0,
     ) -> None:
         self._one_clock = one_clock
-        self._ahead_s = ahead_s  # of the clock of the run
+        self._ahead_s = ahead_s
         self._experiment = experiment
         self._directory = directory
         self._recorder = recorder
@@ -177,22 +197,22 @@ class Collector:
         self._readers = [(node, Reader(stem(directory, node.name))) for node in nodes]
         self._shards = shards(experiment.cluster, experiment.selection, experiment.workload.tensors)
         self._first = experiment.cluster.workers[0]
-        # Others than the first evaluate too where parties end on their own; the latest counts.
+        # If parties do not wait for each other, all workers evaluate; the latest evaluation counts.
         self._latest: tuple[NodeSpec, float, Note] | None = None
         self._started_s: float | None = None
         self._late_s: dict[str, float] = {}
         self.seconds = 0.0
         self._shard_rounds = 0
-        self._waiting: dict[str, str] = {}  # workers that wait for a coordinator, and for which
+        self._waiting: dict[str, str] = {}  # coordinators by the workers that wait for them
         self._all_wait_since: float | None = None
         self._ended: set[str] = set()
-        self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # facts of the latest process of each
-        self._recovered: dict[str, list[float]] = defaultdict(list)  # when, seconds since the start
+        self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # of the latest process of each node
+        self._recovered: dict[str, list[float]] = defaultdict(list)  # s since the start
         late = experiment.event_schedule.late.items()  # nodes that have not joined yet
         self._by_hand = {experiment.cluster.nodes[node].name for node, by in late if by == BY_HAND}
         continues = experiment.faults.continues
         self._participation = recorder.continues() if continues else None
-        self._told: list[tuple[float, NodeSpec, Note]] = []  # of who takes part
+        self._told: list[tuple[float, NodeSpec, Note]] = []  # changes of members
 
     def collect(self, advance: Advance | None = None) -> None:
         """Record the notes that were written since the last call."""
@@ -203,10 +223,10 @@ class Collector:
                 return
 
     def check(self) -> None:
-        """Look whether all workers wait for an answer that a coordinator does not give.
+        """Check that not all workers wait for the answer of a coordinator.
 
         Raises:
-            PluginError: They do, each for longer than ``runtime.failure_timeout_s``.
+            PluginError: All do, each for longer than ``runtime.failure_timeout_s``.
         """
         workers = [node.name for node in self._experiment.cluster.workers]
         left = [name for name in workers if name not in self._ended]
@@ -224,13 +244,13 @@ class Collector:
         )
 
     def elapsed_s(self) -> float:
-        """Seconds since the start of the run, by its clock; 0 before it."""
+        """Return the seconds since the start of the run, by its clock; 0 before the start."""
         if self._started_s is None:
             return 0.0
         return time.monotonic() + self._ahead_s - self._started_s
 
     def total(self) -> None:
-        """Record what each node counted, once; a resumed node repeats what it had counted."""
+        """Record the counts of every node, once; a resumed one includes its predecessor's."""
         for node, facts in self._ends.values():
             self._end(node, facts)
         self._ends.clear()
@@ -246,7 +266,7 @@ class Collector:
             row["recovered_s"] = later[0] - row["time_s"] if later else None
             if later:
                 recovered[row["node"]].remove(later[0])
-        for name, times in recovered.items():  # of those that something else has killed
+        for name, times in recovered.items():  # of nodes that were not killed by the scenario
             rows += [{"time_s": at, "what": "restart", "node": name} for at in times]
         told: list[tuple[float, Callable[[], None]]] = [
             (row["time_s"], partial(self._recorder.fault, row)) for row in rows
@@ -257,7 +277,7 @@ class Collector:
             record()
 
     def _member(self, time_s: float, node: NodeSpec, note: Note) -> None:
-        """Record what `node` was told, or has decided, about who takes part."""
+        """Record a change of the members, or a partial round, that `node` has noted."""
         assert self._participation is not None
         kind, names = note["member"], note["names"]
         if kind == "gone" and node.role == "scheduler":
@@ -305,7 +325,7 @@ class Collector:
             if note["waits"]:
                 self._waiting[node.name] = note["waits"]
         elif "killed" in note or "resumes" in note:
-            pass  # the scenario says so too, and `recovered` comes next
+            pass  # recorded from the scenario and from `recovered`
         elif "again" in note:
             self._ended.discard(node.name)
             self._waiting.pop(node.name, None)

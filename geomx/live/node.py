@@ -1,12 +1,13 @@
-"""The program of every process of a live run: ``python -m geomx.live``.
+"""The program of a node of a live run: ``python -m geomx.live``.
 
-It joins the scheduler (or is it), learns the experiment, plays its node's part and writes what it
-measured beside its log. It ends when the run ends, when a node is lost, when it is asked to
-(SIGINT, SIGTERM) and when its launcher dies; never later. On SIGUSR1 it leaves the run, and others
-continue: a worker after its next step, a local server at once. The token that lets it in comes in
-the environment variable GEOMX_TOKEN, so that it is not seen in lists of processes; GEOMX_TLS names
-the folder of its certificates, if there are any. Without them GEOMX_INSECURE=1 is needed to listen
-beyond this machine.
+It joins the scheduler, or is the scheduler, gets the experiment from it, runs its node, and writes
+notes and a log. It ends when the run ends, when the run loses a node that it needs, on SIGINT or
+SIGTERM, and when its launcher dies. On SIGUSR1 it leaves the run while others continue: a worker
+after its next step, a local server at once.
+
+Environment variables: GEOMX_TOKEN is the secret of the run (as an argument, it would be visible in
+lists of processes); GEOMX_TLS is the folder of the certificates; without certificates,
+GEOMX_INSECURE=1 allows connections from other machines.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ from geomx.live.spec import Spec
 from geomx.live.worker import LiveWorker
 from geomx.results.files import write_arrays
 
-REFUSALS_NAMED = 100  # in the log of a node, as its board remembers them
+REFUSALS_NAMED = 100  # refused callers that the log of a node names; the C++ loop keeps no more
 
-_GRACE_S = 1.0  # from a loss or a signal until a thread that is stuck somewhere is given up
+_GRACE_S = 1.0  # for the main thread to end after a loss or a signal; then the process exits
 _WATCH_S = 0.05
-_WORDS = 0  # the descriptor over which the launcher speaks
+_WORDS = 0  # descriptor of the pipe from the launcher: standard input
 _ENDING = {signal.SIGINT, signal.SIGTERM}
-_FAREWELL_S = 0.5  # how long a scheduler stays for others to hear that all is over
+_FAREWELL_S = 0.5  # for which the scheduler remains, so that all nodes receive its stop
 
 
 class Node:
-    """One process."""
+    """The process of a node."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -68,13 +69,13 @@ class Node:
             self._notes.again()
         self._member: Member | None = None
         self._interrupted = False
-        self._leaves = False  # before the run ends, as a signal has asked for
+        self._leaves = False  # whether a signal has requested to leave before the run ends
         self._trains = False
-        self._calls: Calls | None = None  # in the main thread
+        self._calls: Calls | None = None  # of plugins, in the main thread
         self._telling = threading.Lock()
 
     def run(self) -> int:
-        """Run the node to its end, and return the exit status."""
+        """Run the node until it ends; return the exit status."""
         self._watch()
         try:
             with own_process(), memory_limited():
@@ -87,7 +88,7 @@ class Node:
             self._end("interrupted")
             return INTERRUPTED
         except Exception as error:
-            # A loss, or an interruption, may come out of MXNet in any form.
+            # MXNet may turn a loss or an interruption into any exception.
             if self._interrupted:
                 self._end("interrupted")
                 return INTERRUPTED
@@ -144,7 +145,7 @@ class Node:
             time.sleep(_FAREWELL_S)
 
     def _journal(self) -> _core.Journal | None:
-        """The file from which this node can be continued; None: it cannot."""
+        """Open the journal of this node; None: it has none."""
         if not self._options.journal:
             return None
         try:
@@ -180,7 +181,7 @@ class Node:
         return LOST
 
     def _failed(self, reason: str) -> int:
-        """This node itself cannot go on; the last line of its log says why."""
+        """End because of an error of this node; its log ends with the reason."""
         print(reason, file=sys.stderr, flush=True)
         self._end("failed", reason=reason)
         return FAILED
@@ -189,7 +190,7 @@ class Node:
         return self._member is not None and at_fault(self._member.node.name, lost)
 
     def _end(self, status: str, **facts: Any) -> None:
-        """Write down how it ended and all counts, and let go of the connections."""
+        """Close the connections, and write the last notes: status and counts."""
         report: dict[str, Any] = {}
         if self._member is not None:
             loop = self._member.loop
@@ -198,13 +199,13 @@ class Node:
             self._tell_refusals()
             self._tell_total(loop.stats()["refused_callers"])
             report = {**loop.stats(), "spans": loop.spans(), "python": _core.python_costs()}
-            if self._trains:  # it tells itself when it waited, on its own clock
+            if self._trains:  # the worker has noted its waits itself
                 report["spans"] = [span for span in report["spans"] if span[1] != "wait"]
-        with contextlib.suppress(OSError):  # a full disk: the exit status tells, too
+        with contextlib.suppress(OSError):  # the disk may be full; the exit status remains
             self._notes.end(status=status, **facts, **report)
 
     def _watch(self) -> None:
-        """Make sure that a signal or a loss ends this process, wherever its main thread is."""
+        """Start a thread that ends this process after a signal or a loss, if it hangs."""
         inward, outward = socket.socketpair()
         inward.setblocking(False)
         signal.set_wakeup_fd(inward.fileno())
@@ -215,7 +216,7 @@ class Node:
         self._keep = inward
 
     def _leave(self, number: int, frame: Any) -> None:
-        """Leave the run while others continue; without that, end as on SIGTERM."""
+        """Leave the run while others continue; if that is not possible, end as on SIGTERM."""
         member = self._member
         if member is None or not member.started_s or not member.may_leave:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -245,7 +246,7 @@ class Node:
                 deadline = time.monotonic() + _GRACE_S
             elif deadline is None and (stuck := self._stuck()):
                 print(stuck, file=sys.stderr, flush=True)
-                os._exit(FAILED)  # its thread, and the others', cannot be waited for
+                os._exit(FAILED)  # without waiting for threads, one of which hangs
         failure = loop.failure() if loop is not None else None
         if failure is not None and not self._interrupted:
             lost = NodeLost(*failure)
@@ -254,16 +255,16 @@ class Node:
         os._exit(INTERRUPTED)
 
     def _hear_launcher(self) -> bool:
-        """Hear which processes have ended; return whether the launcher may say more."""
+        """Read which processes have ended; return False if the launcher has closed the pipe."""
         text = os.read(_WORDS, 65536)
-        for line in text.splitlines():  # a short line is written whole
+        for line in text.splitlines():  # lines shorter than PIPE_BUF are written atomically
             word = json.loads(line)
             if self._member is not None:
                 self._member.loop.report_ended(word["ended"], word["reason"])
         return bool(text)
 
     def _tell_members(self) -> None:
-        """Note what was told about who takes part since the last call."""
+        """Note the changes of members since the last call."""
         member = self._member
         if member is None or not member.spec.faults.continues:
             return
@@ -277,13 +278,13 @@ class Node:
             print(f"refused {refusal}", file=sys.stderr, flush=True)
 
     def _tell_total(self, refused: int) -> None:
-        """How many were turned away, where the log has not named them all."""
+        """Log the number of refused callers, if the log has not named all of them."""
         if refused > REFUSALS_NAMED:
             more = f"the first {REFUSALS_NAMED} are named above"
             print(f"refused {refused} connections in total; {more}", file=sys.stderr, flush=True)
 
     def _stuck(self) -> str | None:
-        """A plugin's call that has kept this node silent for almost as long as others bear."""
+        """Return an error if a plugin's call lasts almost as long as the failure timeout."""
         if self._member is None:
             return None
         limit_s = self._member.spec.runtime.failure_timeout_s
@@ -301,7 +302,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one node of a run, and return the exit status."""
+    """Run a node; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m geomx.live", description=__doc__)
     role = parser.add_mutually_exclusive_group(required=True)
     role.add_argument("--scheduler", metavar="HOST:PORT", help="address of the scheduler to join")
@@ -313,26 +314,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--id", type=int, help="the node's number; without it, the name identifies it"
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
-    parser.add_argument("--notes", required=True, help="where to write, without suffix")
     parser.add_argument(
-        "--patience", type=float, default=JOIN_TIMEOUT_S, help="seconds to try to join"
+        "--notes", required=True, help="path of the notes and results, without suffix"
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=JOIN_TIMEOUT_S,
+        help="seconds after which joining is given up",
     )
     parser.add_argument(
         "--journal",
         default="",
-        help="file from which the node can be continued if its process is killed; if it holds a "
-        "node, that is continued",
+        help="file in which the node is recorded; if it contains a node, that is continued",
     )
     parser.add_argument(
-        "--again", action="store_true", help="an earlier process of the node was lost"
+        "--again",
+        action="store_true",
+        help="this process replaces an earlier one of the node that was lost",
     )
     parser.add_argument(
-        "--resumes", action="store_true", help="the whole run was killed, and is continued"
+        "--resumes",
+        action="store_true",
+        help="the run is continued after all its processes were killed",
     )
     parser.add_argument(
-        "--told", action="store_true", help="hear of processes that have ended on standard input"
+        "--told", action="store_true", help="read from standard input which processes have ended"
     )
-    parser.add_argument("--parent", type=int, help="end when this process does")
+    parser.add_argument("--parent", type=int, help="id of a process; end when it ends")
     options = parser.parse_args(arguments)
     if options.parent is not None:
         tie_to_parent(options.parent)

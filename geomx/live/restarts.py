@@ -1,9 +1,9 @@
-"""Which nodes of a live run are started again after their processes ended, and when.
+"""Decides which nodes of a live run are restarted after their processes have ended, and when.
 
-A node whose process is killed continues from its journal (``faults.durable=log``), or training goes
-on without it until another process, which remembers nothing, takes its place
-(``faults.on_loss=continue``). One that ends by itself is not started again: it would come to the
-same end.
+A node whose process was killed continues from its journal (``faults.durable=log``), or training
+continues without it until a new process, which has no state, replaces it
+(``faults.on_loss=continue``). A node that ended by itself is not restarted, because the cause would
+end it again.
 """
 
 from __future__ import annotations
@@ -23,72 +23,74 @@ from geomx.scenario.acts import BY_HAND, NS, Act
 FIRST_S = 0.05
 GROWTH = 4
 LONGEST_S = 10.0
-"""A node's first restart comes after `FIRST_S`, each further one `GROWTH` times later, but none
-after more than `LONGEST_S`."""
+"""Delays of restarts: `FIRST_S` for the first of a node, then `GROWTH` times the previous delay, at
+most `LONGEST_S`."""
 
 
 EMPTY_BYTES = 64
-"""A journal that is not longer holds no node yet."""
+"""A journal of at most this length contains no node yet."""
 
 
 def begun(journal: Path) -> bool:
-    """Return whether a journal holds a node."""
+    """Return whether a journal contains a node, from which a new process can continue."""
     return journal.exists() and journal.stat().st_size > EMPTY_BYTES
 
 
 class Restarts:
-    """Keeps account of the restarts of one run.
+    """Plans the restarts of one run.
 
     Args:
         spec: The experiment.
-        directory: Of the run.
+        directory: Directory of the run.
     """
 
     def __init__(self, spec: Spec, directory: Path) -> None:
         self._spec = spec
         self._directory = directory
-        self._made: Counter[str] = Counter()  # of nodes that were killed by chance
-        self._killed: Counter[str] = Counter()  # by the scenario
+        self._made: Counter[str] = Counter()  # restarts that count towards faults.restarts
+        self._killed: Counter[str] = Counter()  # kills by the scenario that were handled
         self._due: dict[str, float] = {}
-        self._began_s: dict[str, float] = {}  # the latest process of each that was started again
-        self._gone: set[str] = set()  # training goes on without them
-        self._orphans: dict[str, list[str]] = defaultdict(list)  # workers, by their lost server
+        self._began_s: dict[str, float] = {}  # start of the latest process of each restarted node
+        self._gone: set[str] = set()  # nodes that are lost and will not be restarted
+        self._orphans: dict[str, list[str]] = defaultdict(
+            list
+        )  # workers by the server they wait for
 
     def journal(self, node: NodeSpec) -> Path | None:
-        """Return the path of a node's journal; None: it has none, as scripts have not."""
+        """Return the path of a node's journal; None: it has none. Training scripts have none."""
         script = node.role == "worker" and self._spec.workload is None
         if self._spec.faults.durable == "none" or script:
             return None
         return durable(self._directory, node.name)
 
     def resumes(self) -> None:
-        """Take note that nodes which the scenario has killed are there again."""
+        """Record that the run is continued: kills by the scenario so far have been handled."""
         for node in self._spec.cluster.nodes:
             notes = Reader(stem(self._directory, node.name)).new()
             self._killed[node.name] = sum("killed" in note for note in notes)
 
     @property
     def pending(self) -> bool:
-        """Whether a node is going to be started."""
+        """Whether a restart is planned."""
         return bool(self._due)
 
     def begins(self, name: str) -> None:
-        """Take note that a node is started while training goes on."""
+        """Record that a node is started during the run: restarted, or joining."""
         self._began_s[name] = time.monotonic()
 
     def again(self, name: str) -> bool:
-        """Return whether a node was started while training went on."""
+        """Return whether a node was started during the run."""
         return name in self._began_s
 
     def take(self, name: str, status: int) -> bool:
-        """Take note that the process of a node has ended; return whether the run goes on.
+        """Record that the process of a node has ended, and decide how the run continues.
 
         Args:
-            name: Of the node.
+            name: Name of the node.
             status: Exit status of its process; negative: the signal that ended it.
 
         Returns:
-            True if the node is going to be started again, or training goes on without it.
+            True if the node will be restarted, or training continues without it.
         """
         node = self._spec.cluster.node(name)
         journal = self.journal(node)
@@ -103,7 +105,7 @@ class Restarts:
         return self._after_kill(name, status) or self._without(node)
 
     def due(self) -> list[NodeSpec]:
-        """Return the nodes that are to be started now, once."""
+        """Return the nodes whose restart is due; each is returned once."""
         now = time.monotonic()
         names = [name for name, at in self._due.items() if at <= now]
         for name in tuple(names):
@@ -118,27 +120,27 @@ class Restarts:
         self._orphans.clear()
 
     def _after_kill(self, name: str, status: int) -> bool:
-        """Plan the next process of a node that was killed, or taken for lost; return whether."""
-        how = "taken for lost" if status == LOST else f"killed by {signal.Signals(-status).name}"
+        """Plan the restart of a node that was killed or declared lost; return whether it is due."""
+        how = "declared lost" if status == LOST else f"killed by {signal.Signals(-status).name}"
         notes = list(Reader(stem(self._directory, name)).new())
         killed = [note["killed"] for note in notes if "killed" in note]
         if len(killed) > self._killed[name]:
             self._killed[name] = len(killed)
             if killed[-1] is None:
                 return False
-            self._plan(name, killed[-1], f"{name} was killed by the scenario")
+            self._plan(name, killed[-1], f"{name} was killed by the scenario: restart")
             return True
         limit = self._spec.faults.restarts
         if self._made[name] >= limit:
-            notice(f"{name} was {how}, and is not restarted: faults.restarts={limit}")
+            notice(f"{name} was {how} and is not restarted: faults.restarts={limit}")
             return False
         self._made[name] += 1
         pause_s = min(LONGEST_S, FIRST_S * GROWTH ** (self._made[name] - 1))
-        self._plan(name, pause_s, f"{name} was {how} ({self._made[name]} of {limit})")
+        self._plan(name, pause_s, f"{name} was {how}: restart {self._made[name]} of {limit}")
         return True
 
     def _lost_server(self, worker: NodeSpec) -> bool:
-        """Look whether a worker has ended with its server, with which it is started again."""
+        """Return whether a worker ended because its server did; then it is restarted with it."""
         server = self._spec.cluster.party_of(worker).server.name
         if server in self._gone:
             return self._without(worker)
@@ -151,26 +153,26 @@ class Restarts:
         return False
 
     def _without(self, node: NodeSpec) -> bool:
-        """Go on without a node for good; return False if no worker would be left."""
+        """Continue without a node permanently; return False if no worker would be left."""
         self._gone.add(node.name)
         for name in self._orphans.pop(node.name, ()):
             self._gone.add(name)
         return any(worker.name not in self._gone for worker in self._spec.cluster.workers)
 
-    def _plan(self, name: str, pause_s: float, why: str) -> None:
+    def _plan(self, name: str, pause_s: float, what: str) -> None:
         self._due[name] = time.monotonic() + pause_s
-        notice(f"{why}: it is restarted after {pause_s:g} s")
+        notice(f"{what} in {pause_s:g} s")
 
 
 class Joins:
-    """The nodes of one run that join later, by the scenario or by hand.
+    """The nodes of one run that join later, by the scenario or by `geomx node --join`.
 
     Args:
         spec: The experiment.
-        directory: Of the run.
+        directory: Directory of the run.
 
     Attributes:
-        late: Their ids.
+        late: Ids of these nodes.
     """
 
     def __init__(self, spec: Spec, directory: Path) -> None:
@@ -183,13 +185,13 @@ class Joins:
         self._started_s: float | None = None
 
     def announce(self, scheduler: str) -> None:
-        """Tell the user which nodes may join by hand, and the address of their scheduler."""
+        """Print which nodes may join by `geomx node --join`, and the address of the scheduler."""
         names = [self._cluster.nodes[node].name for node, by in self._late.items() if by == BY_HAND]
         if names:
-            notice(f"{', '.join(names)} may join by `geomx node --join {scheduler}`")
+            notice(f"{', '.join(names)} can be started with `geomx node --join {scheduler}`")
 
     def due(self) -> list[NodeSpec]:
-        """Return the nodes that are to be started now, once."""
+        """Return the nodes whose joining is due; each is returned once."""
         if not self._left:
             return []
         if self._started_s is None:

@@ -2,9 +2,9 @@
 
 Its passes over the layers follow the rules of the simulated worker (`_core.PassClock`), with
 measured arrival times of values. Computing takes at least the workload's layer times divided by the
-worker's speed: a gradient is sent when it exists and when it is due by these times. Because
-arrivals are measured, this clock cannot drift from the real one. With ``runtime.pace=false``,
-computing is not slowed down.
+worker's speed: a gradient is sent when it exists and is due by these times. Because arrival times
+are measured, the pass clock cannot drift from the real one. With ``runtime.pace=false``, computing
+is not slowed down.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class LiveWorker:
     """The worker of this process.
 
     Args:
-        member: Its membership; joined, not yet wired.
-        notes: Where measurements go.
+        member: The membership of its node: joined, not yet wired.
+        notes: Receives the measurements.
 
     Raises:
-        ConfigError: The workload cannot be built here.
+        ConfigError: The workload cannot be built on this machine.
     """
 
     def __init__(self, member: Member, notes: Notes) -> None:
@@ -80,11 +80,11 @@ class LiveWorker:
             ]
         self._events = Events()
         member.selection.events(self._events)
-        self._round = 0  # of all keys, which are pushed together
-        self._pulled = False  # the values of that round, though perhaps not there yet
+        self._round = 0  # latest round of all keys, which are pushed together
+        self._pulled = False  # whether the values of that round were requested
         self._start_ns = 0  # of the current step
-        self._computed_ns = 0  # end of its forward pass; without a pace, of all computing
-        self._announced = -1  # the round whose values observers have heard of
+        self._computed_ns = 0  # end of the forward pass; without pacing, of all computing
+        self._announced = -1  # latest round whose values were published to observers
         self._compute_s = self._loss = math.nan
         self._spans: list[Span] = []
         self._snapshots: list[tuple[int, float, list[Any]]] = []
@@ -93,13 +93,13 @@ class LiveWorker:
 
     @property
     def recordable(self) -> bool:
-        """Whether a journal can hold what this worker pushes: nothing lies on a device."""
+        """Whether a journal can record this worker: its tensors are not on a device."""
         return self._workload.device == "cpu"
 
     # ---- the training loop ----
 
     def run(self) -> None:
-        """Train; returns when the last values are in.
+        """Train; return when the last values have arrived.
 
         Raises:
             NodeLost: A node was lost.
@@ -152,7 +152,7 @@ class LiveWorker:
         self._start_ns = end_ns
 
     def _note(self, end_ns: int) -> None:
-        """Write the step down, and keep the model if it is to be evaluated."""
+        """Note the step, and keep a copy of the model if it is to be evaluated."""
         step, end_s = self._steps.step, end_ns / NS
         loss = None if math.isnan(self._loss) else self._loss
         spans = [*self._spans, *self._take_spans()]
@@ -168,10 +168,10 @@ class LiveWorker:
                 self._progress.keep(step, end_s, values)
 
     def evaluate(self) -> dict[str, NDArray[np.float32]]:
-        """Evaluate what was kept on the way, off the clock.
+        """Evaluate the models that were kept during training, after it has ended.
 
         Returns:
-            The final parameters by name; empty unless they are evaluated here.
+            The final parameters by name; empty if this worker evaluates none.
         """
         parameters: dict[str, NDArray[np.float32]] = {}
         if self._model is None:
@@ -186,17 +186,17 @@ class LiveWorker:
             parameters = dict(zip(names, values, strict=True))
         return parameters
 
-    # ---- its parts ----
+    # ---- parts of the loop ----
 
     def _warm_up(self) -> None:
-        """Have the framework prepare what a first step needs before others wait for it."""
+        """Compute a step and discard it, so that the framework is initialised before training."""
         if self._model is not None:
             self._step(0)
             for key in self._keys:
                 self._model.get(self._model.gradients, key)
 
     def _begin(self) -> int:
-        """Declare all tensors, and begin where this worker is; return the time in ns."""
+        """Declare all tensors, and begin or resume training; return the time in ns."""
         member, workload = self._member, self._workload
         shards = wiring.shards(member.spec.cluster, member.selection, workload.tensors)
         for key, tensor in enumerate(workload.tensors):
@@ -209,7 +209,7 @@ class LiveWorker:
         return self._initialise() if past is None else self._resume(past)
 
     def _resume(self, past: Past) -> int:
-        """Go on where the killed process of this worker was; return the time in ns."""
+        """Continue from the state of this worker's killed process; return the time in ns."""
         for key, tensor in enumerate(self._workload.tensors):
             self._exchange.restore(key, past.round)
             if self._model is not None:
@@ -223,7 +223,7 @@ class LiveWorker:
     def _initialise(self) -> int:
         """Distribute the first worker's parameters to all; return their arrival time in ns."""
         member, loop = self._member, self._member.loop
-        if self._rank == 0:  # of one that is late it counts only where its predecessor gave nothing
+        if self._rank == 0:  # if restarted, this has an effect only if its predecessor gave none
             if self._global_optimizer is not None:
                 loop.command("optimizer\n" + optimizer_text(self._global_optimizer), member.late)
             for key in self._keys:
@@ -238,17 +238,20 @@ class LiveWorker:
         return self._waited()
 
     def _go_on(self) -> None:
-        """Take the place of a worker that was lost, at the step at which the others are."""
+        """Replace a worker that was lost, at the current step of the others."""
         for key in self._keys:
             self._exchange.wait(key)
         self._round = max(self._exchange.go_on(key) for key in self._keys)
         self._steps.resume(self._round)
 
     def _waited(self, reply_ns: int = -1) -> int:
-        """Wait for what the current pass needs; when it was over, in nanoseconds.
+        """Wait for the values that the current pass needs.
 
         Args:
-            reply_ns: When a coordinator's answer came, if there was one.
+            reply_ns: Arrival time of a coordinator's answer; -1: there was none.
+
+        Returns:
+            The time at which the wait ended, in ns.
         """
         arrivals = [
             (_ns(self._exchange.wait(key)), key, self._round) for key in self._clock.awaited()
@@ -256,14 +259,14 @@ class LiveWorker:
         return self._clock.arrived(arrivals, reply_ns)
 
     def _pull(self) -> None:
-        """Bring new values into the parameters, in the order of the forward pass, if there are."""
+        """Request new values into the parameters, if there are any, in forward order."""
         if self._model is not None and not self._pulled:
             for key in self._keys:
                 self._exchange.pull(key, [self._parameters[key]], priority=-key)
         self._pulled = True
 
     def _announce(self) -> None:
-        """Tell observers of new values, which all are there."""
+        """Publish new values, all of which have arrived, to observers."""
         if self._events.observed and self._announced < self._round:
             for key in self._keys:
                 self._publish("value", key, self._round, self._exchange.wait(key))
@@ -276,7 +279,7 @@ class LiveWorker:
         return self._model.step(step, self._rank, workers)
 
     def _measured(self) -> float:
-        """Seconds that the step's computing took, waits left out; it is over when this returns."""
+        """Wait until the step is computed; return the seconds it took, without waits for values."""
         self._exchange.settle(self._gradients)
         began_s, ended_s = self._computed_ns / NS, self._member.now()
         compute_s = computing_s(self._start_ns / NS, began_s, ended_s)
@@ -286,7 +289,7 @@ class LiveWorker:
         return compute_s
 
     def _update(self, key: int, optimizer: _core.Optimizer) -> None:
-        """A local step of this worker's own optimizer."""
+        """Apply this worker's own optimizer to a tensor."""
         if self._model is None:
             return
         weight = self._model.get(self._model.parameters, key)
@@ -301,7 +304,7 @@ class LiveWorker:
         ]
 
     def _push(self, order: Backward, pushes: Sequence[tuple[int, int]]) -> None:
-        """Hand over what leaves, as keys with the times at which they leave."""
+        """Push keys, each at its time in ns."""
         scale, paced = self._steps.scale, self._member.spec.runtime.pace
         arrays = self._gradients if order.push == "gradients" else self._parameters
         for key, at_ns in pushes:
@@ -321,11 +324,11 @@ class LiveWorker:
             self._pulled = False
 
     def _due(self) -> bool:
-        """Whether the model after the current step is to be evaluated, here.
+        """Return whether this worker evaluates the model after the current step.
 
-        That is the first worker's task. But where parties do not wait for each other it may be done
-        long before the model is, and where training goes on without lost workers it may be lost:
-        then all workers evaluate at the end, and the last one counts.
+        The first worker does. If parties do not wait for each other, it may finish long before the
+        others, and with ``faults.on_loss=continue`` it may be lost; in both cases all workers
+        evaluate the last step, and the latest evaluation counts.
         """
         last, spec = self._steps.last, self._member.spec
         if self._model is None or not evaluates(self._steps, spec.evaluate_every):
