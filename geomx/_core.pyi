@@ -858,7 +858,7 @@ def send_notices(descriptor: int) -> None:
     Write lines for the user to this file descriptor instead of standard error.
     """
 
-TAKEN_FOR_LOST: str = 'it was taken for lost: '
+TAKEN_FOR_LOST: str = 'it was declared lost: '
 
 BROKE_PROTOCOL: str = 'broke the protocol: '
 

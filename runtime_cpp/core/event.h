@@ -113,7 +113,7 @@ struct NodeStats {
 inline constexpr std::string_view kBrokeProtocol = "broke the protocol: ";
 
 // Prefix of the reason for which a process is told to end whose member was declared lost.
-inline constexpr std::string_view kTakenForLost = "it was taken for lost: ";
+inline constexpr std::string_view kTakenForLost = "it was declared lost: ";
 // The reason for which a member is lost of which a new process has joined.
 inline constexpr const char* kReplaced = "another process took its place";
 

@@ -43,7 +43,7 @@ Tensor AnyTensor(Random& random, std::uint32_t servers) {
   return tensor;
 }
 
-// The sync algorithms, as far as the core knows them.
+// Draws a sync algorithm: rounds of each party's own, updates at the parties, HFA, an overlay, or FSA.
 void DrawSync(Random& random, Experiment& experiment) {
   check::Plan& plan = experiment.plan;
   const auto which = Between(random, 0, 9);
@@ -114,7 +114,7 @@ void DrawCluster(Random& random, Experiment& experiment) {
   experiment.exact = experiment.exact && plan.rounds.together;
 }
 
-// Rounds that close without parties that are late, of which one is often slow.
+// Draws a quorum and a deadline, and often a slow party.
 void DrawQuorum(Random& random, Experiment& experiment) {
   const std::size_t parties = experiment.plan.parties.size();
   if (experiment.on_loss != OnLoss::kContinue || parties < 2 || !Chance(random, 0.5)) return;
@@ -132,7 +132,7 @@ void DrawTraining(Random& random, Experiment& experiment) {
   }
   experiment.rounds = static_cast<Round>(Between(random, 2, 7));
   experiment.lockstep = Chance(random, 0.5);
-  // Known to stand still otherwise (docs/faults.md).
+  // Otherwise the run may make no progress, a known bug (docs/faults.md).
   const bool several = experiment.plan.global_servers > 1;
   if (experiment.on_loss == OnLoss::kContinue && several) experiment.lockstep = true;
   experiment.barrier = experiment.on_loss == OnLoss::kWait && Chance(random, 0.3);
@@ -141,7 +141,7 @@ void DrawTraining(Random& random, Experiment& experiment) {
   experiment.lan_delay = Any(random, 20 * kMicrosecond, kMillisecond);
   experiment.wan_delay = Any(random, kMillisecond, 60 * kMillisecond);
   experiment.bytes_per_s = static_cast<double>(10'000 << Between(random, 0, 7));
-  // Making a connection again is no silence: two round trips, and delays vary by a factor of two.
+  // Reconnecting takes two round trips, whose delays vary by a factor of two, and must not count as silence.
   experiment.suspect = Any(random, 600 * kMillisecond, 1500 * kMillisecond) + 12 * experiment.wan_delay;
   experiment.redial = Any(random, 50 * kMillisecond, kSecond);
   experiment.shaped = Chance(random, 0.3);
@@ -153,7 +153,7 @@ void DrawTraining(Random& random, Experiment& experiment) {
 
 // ---- faults ------------------------------------------------------------------------------------
 
-// Often short, seldom long.
+// Returns a duration: shorter than the failure timeout in most cases.
 Time AnyLength(Random& random, Time suspect) {
   return Chance(random, 0.6) ? Any(random, kMillisecond, suspect / 2) : Any(random, kMillisecond, 3 * suspect);
 }
@@ -197,7 +197,7 @@ class Drawing {
     return fault;
   }
 
-  // Members that are not there at the start: a party, or the last workers of one; most of them join.
+  // Draws members that are absent at the start, a party or the last workers of one, and lets most of them join.
   void Join(std::vector<NodeId>& absent, std::vector<Fault>& faults, Time until) {
     const std::size_t party = Between(random_, 0, layout_.parties.size() - 1);
     const std::vector<NodeId>& workers = layout_.parties[party];
@@ -212,7 +212,7 @@ class Drawing {
     }
   }
 
-  // With `stop`: a process that is gone for good.
+  // With `stop`: draws a process that is killed and not replaced.
   Fault Stop(Time until) {
     return {.what = Fault::What::kKill,
             .at = faults::Any(random_, 0, until),
@@ -222,8 +222,8 @@ class Drawing {
   }
 
  private:
-  // Whether the run bears it that a member is lost: with `wait` none is, and with `continue` there are
-  // members that it needs.
+  // Returns true if the run continues where this fault makes peers lose a member. With `wait` no member is
+  // lost; with `continue` the run needs the scheduler and the global servers.
   bool MayBeLost(const Fault& fault) const {
     if (experiment_.on_loss != OnLoss::kContinue) return experiment_.on_loss == OnLoss::kWait;
     const auto needed = [this](NodeId id) { return id < layout_.servers.front(); };
@@ -314,7 +314,7 @@ std::string ToString(const Experiment& experiment) {
   }
   add(experiment.integers, "integers");
   add(experiment.shaped, "emulated network");
-  add(experiment.replayable, "compared with a plain replay");
+  add(experiment.replayable, "compared with plain sums");
   const std::size_t line = experiment.optimizer.find('\n');
   if (line != std::string::npos) {
     text += ", " + experiment.optimizer.substr(line + 1, experiment.optimizer.find('\n', line + 1) - line - 1);

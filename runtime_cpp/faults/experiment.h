@@ -1,5 +1,5 @@
-// What one seed stands for: a small cluster, what it trains, and the faults that happen meanwhile.
-// Plain data; everything else about a run follows from it and the seed.
+// The experiment that a seed determines: a small cluster, a training workload, and a schedule of faults.
+// Plain data. An experiment and its seed determine the whole run.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,23 @@ enum class OnLoss : std::uint8_t { kWait, kContinue, kStop };
 
 struct Fault {
   enum class What : std::uint8_t {
-    kReset,  // all connections between `node` and `other` break
-    kCut,    // nothing passes between them for `lasts`
-    kPause,  // the process does not run for `lasts`
-    kKill,   // it is gone; another takes its place after `lasts`
-    kJoin,   // a member that was not there at the start begins
-    kLeave,  // a worker leaves after its present step
+    kReset,  // all connections between `node` and `other` are reset
+    kCut,    // nothing is delivered between them for `lasts`
+    kPause,  // the process is stopped for `lasts`, then continues
+    kKill,   // the process is killed; a new one replaces it after `lasts`
+    kJoin,   // a member that was absent at the start joins
+    kLeave,  // a worker leaves after its current step
   };
   What what = What::kReset;
   Time at = 0;
   Time lasts = 0;
   NodeId node = 0;
-  NodeId other = 0;        // of a reset or a cut; `node` itself: all its links
-  bool told = true;        // of a kill: connections close and the launcher says so; else the machine is gone
-  double written = 1;      // of a kill: the share of uncommitted records that the disk has nevertheless
+  NodeId other = 0;        // of a reset or a cut; equal to `node`: all links of `node`
+  bool told = true;        // of a kill: connections close and the launcher reports it; else the machine fails
+  double written = 1;      // of a kill: the fraction of uncommitted records that reached the disk
 };
 
-std::string ToString(const Fault& fault);  // a few words
+std::string ToString(const Fault& fault);  // for example: cut node0-node3 at 0.5 s for 0.1 s
 
 struct Tensor {
   std::uint32_t elements = 0;
@@ -50,29 +50,29 @@ struct Experiment {
   // ---- training ----
   std::vector<Tensor> tensors;
   Round rounds = 4;
-  std::string optimizer;   // the instruction that the master gives; empty: none
-  bool integers = false;   // pushes are integers that do not depend on the values: any order gives the same sum
-  bool lockstep = true;    // a step waits for the values of all tensors
-  bool barrier = false;    // of all workers, before they leave
-  // A plain sum over those who took part, in the order of their ids, gives the values.
+  std::string optimizer;   // the instruction that the first worker gives; empty: none
+  bool integers = false;   // pushed values are integers, independent of the weights: sums do not depend on order
+  bool lockstep = true;    // a step begins when the values of all tensors have arrived
+  bool barrier = false;    // all workers wait for each other before they leave
+  // The weights can be recomputed as plain sums over the recorded contributors, in the order of their ids.
   bool replayable = false;
-  bool exact = true;       // values do not depend on timing
+  bool exact = true;       // the weights do not depend on timing
 
   // ---- time ----
-  Time compute = 0;                    // of a step, at most
-  std::vector<double> slow;            // by party: how many times longer its steps take
+  Time compute = 0;                    // maximum duration of a step
+  std::vector<double> slow;            // by party: factor by which its steps take longer
   Time lan_delay = 0, wan_delay = 0;   // one way
   double bytes_per_s = 1e6;
   Time suspect = 0, redial = 0;
-  bool shaped = false;     // messages wait in an emulated network at both ends
-  double loss = 0, duplicates = 0, late = 0;  // of datagrams
+  bool shaped = false;     // both ends delay messages in an emulated network
+  double loss = 0, duplicates = 0, late = 0;  // of datagrams: probabilities
 
   std::vector<Fault> faults;
 };
 
-std::string ToString(const Experiment& experiment);  // a line
+std::string ToString(const Experiment& experiment);  // on one line
 
-// The same for the same seed, on every machine.
+// Returns the same experiment for the same seed on every machine.
 Experiment Draw(std::uint64_t seed);
 
 }  // namespace geomx::faults

@@ -63,22 +63,22 @@ Values InitialOf(const Experiment& experiment, Key key) {
 
 namespace {
 
-// ---- a plain replay of who took part -----------------------------------------------------------
+// ---- the weights, recomputed as plain sums over the recorded contributors ------------------------
 
-class Retelling {
+class Recomputation {
  public:
-  Retelling(const Experiment& experiment, const History& history)
+  Recomputation(const Experiment& experiment, const History& history)
       : experiment_(experiment), layout_(experiment.plan), history_(history) {}
 
   std::string Check() {
     for (Key key = 0; key < experiment_.tensors.size(); ++key) {
       for (const ShardInfo& shard : experiment_.tensors[key].shards) {
         const auto index = static_cast<std::uint32_t>(&shard - experiment_.tensors[key].shards.data());
-        if (std::string wrong = Tell(key, index, shard); !wrong.empty()) return wrong;
+        if (std::string wrong = CheckShard(key, index, shard); !wrong.empty()) return wrong;
         for (const auto& contribution : history_.acknowledged) {
           const auto& [worker, its_key, round] = contribution;
           if (its_key != key || counted_.contains({contribution, index})) continue;
-          return "exactly once: acknowledged and not counted: " + Where(worker, key, round);
+          return "exactly once: acknowledged, but in no sum: " + Where(worker, key, round);
         }
       }
     }
@@ -89,7 +89,7 @@ class Retelling {
   // A party's sum in a global round.
   struct PartySum {
     NodeId server = 0;
-    Round meant = 0;  // the global round that it was pushed for
+    Round meant = 0;  // the global round for which it was pushed
     Round own = 0;    // the party's round
     std::vector<History::Contribution> workers = {};
   };
@@ -99,8 +99,7 @@ class Retelling {
     std::uint32_t index;
   };
 
-  // The sums of a round, in the order in which they are added. `wrong` is set if the records contradict
-  // each other.
+  // Returns the sums of a round in the order of addition. Sets `wrong` if the records contradict each other.
   std::vector<PartySum> SumsOf(const Place& at, Round round, std::string& wrong) {
     std::vector<PartySum> sums;
     const History::Closed* const closed = PartialOf(at.global, at, [&](const History::Closed& each) {
@@ -114,19 +113,19 @@ class Retelling {
     }
     if (closed == nullptr) return sums;
     for (const auto& [server, meant] : closed->late) {
-      if (meant > round) wrong = "a round counts a sum for a later one: " + Where(server, at.key, round);
+      if (meant > round) wrong = "a round contains a sum for a later one: " + Where(server, at.key, round);
       add(server, meant);
     }
     return sums;
   }
 
-  // The next sum of a party for a round, among those that arrived.
+  // Returns the next of a party's sums for a round, in the order of their arrival.
   PartySum NextSum(const Place& at, NodeId server, Round meant, std::string& wrong) {
     PartySum sum{.server = server, .meant = meant};
     const std::size_t number = used_[{server, at.key, at.index, meant}]++;
     const auto taken = history_.taken.find({at.global, server, at.key, at.index, meant});
     if (taken == history_.taken.end() || taken->second.size() <= number) {
-      wrong = "exactly once: a round counts a party whose sum never arrived: " + Where(server, at.key, meant);
+      wrong = "exactly once: a round has a sum that never arrived: " + Where(server, at.key, meant);
       return sum;
     }
     const std::uint32_t incarnation = taken->second[number];
@@ -135,7 +134,7 @@ class Retelling {
         std::count(begin, begin + static_cast<std::ptrdiff_t>(number), incarnation));
     const std::optional<Round> own = OwnRound(at, server, incarnation, meant, before);
     if (!own) {
-      wrong = "exactly once: a sum counts that its server never sent: " + Where(server, at.key, meant);
+      wrong = "exactly once: a round contains a sum that its server never sent: " + Where(server, at.key, meant);
       return sum;
     }
     sum.own = Numbered(experiment_, incarnation, *own);
@@ -149,8 +148,8 @@ class Retelling {
     return sum;
   }
 
-  // The party's round that became a global one. Without `continue` they are the same. `before`: sums of
-  // the same process for the same global round that it sent earlier.
+  // Returns the party's round that was escalated as round `global`; the same number except with
+  // `continue`. `before`: how many sums for `global` the same process had sent before.
   std::optional<Round> OwnRound(const Place& at, NodeId server, std::uint32_t incarnation, Round global,
                                 std::size_t before) const {
     if (experiment_.on_loss != OnLoss::kContinue) return global;
@@ -159,7 +158,7 @@ class Retelling {
     return found->second[before];
   }
 
-  // A round that a server closed without some; null: it closed with everybody.
+  // Returns the record of a round that a server closed without some of its children; null: all took part.
   template <class Is>
   const History::Closed* PartialOf(NodeId server, const Place& at, Is is) const {
     const auto found = history_.partial.find({server, at.key, at.index});
@@ -168,7 +167,7 @@ class Retelling {
     return closed == found->second.end() ? nullptr : &*closed;
   }
 
-  std::string Tell(Key key, std::uint32_t index, const ShardInfo& shard) {
+  std::string CheckShard(Key key, std::uint32_t index, const ShardInfo& shard) {
     const Place at{layout_.globals[shard.server], key, index};
     const auto updated = history_.updated.find({at.global, key, index});
     ShardReplay replay(experiment_, key, shard);
@@ -177,7 +176,7 @@ class Retelling {
     std::set<Round> known;
     if (updated != history_.updated.end()) {
       for (const auto& [life, round] : updated->second) {
-        if (!known.insert(round).second) continue;  // another process repeated what the disk did not have
+        if (!known.insert(round).second) continue;  // a new process closed it again, as the disk did not have it
         std::string wrong;
         const std::vector<PartySum> sums = SumsOf(at, round, wrong);
         if (!wrong.empty()) return wrong;
@@ -196,18 +195,19 @@ class Retelling {
     return Compare(key, index, shard, by_round, value);
   }
 
-  // The total of a party's contributions to a shard, each of which counts once.
+  // Returns the sum of a party's contributions to a shard. Sets `wrong` if one was never made or is in another
+  // sum.
   Values Total(const PartySum& party, const Place& at, const ShardInfo& shard, std::string& wrong) {
     Values total;
     for (const History::Contribution& each : party.workers) {
       const auto pushed = history_.pushed.find(each);
       if (pushed == history_.pushed.end()) {
-        wrong = "exactly once: a round counts a contribution that was never made: " +
+        wrong = "exactly once: a round contains a contribution that was never made: " +
                 Where(std::get<0>(each), at.key, party.own);
         return total;
       }
       if (!counted_.insert({each, at.index}).second) {
-        wrong = "exactly once: a contribution counts twice: " + Where(std::get<0>(each), at.key, party.own);
+        wrong = "exactly once: a contribution is in two sums: " + Where(std::get<0>(each), at.key, party.own);
       }
       AddTo(total, PartOf(pushed->second, shard));
     }
@@ -220,20 +220,21 @@ class Retelling {
       const auto& [worker, its_key, round] = who;
       if (its_key != key) continue;
       if (!Expects(by_round, who, index, PartOf(held, shard))) {
-        return "same weights: not those of a plain replay: " + Where(worker, key, round) + ", shard " +
-               std::to_string(index);
+        return "equal weights: not those of plain sums over the contributors: " + Where(worker, key, round) +
+               ", shard " + std::to_string(index);
       }
     }
     const auto found = history_.last.find({key, index});
     if (found == history_.last.end() || !Same(found->second, last)) {
-      return "same weights: at the end a global server has others than a plain replay: key " + std::to_string(key);
+      return "equal weights: after the run, a global server does not have those of plain sums over the "
+             "contributors: key " + std::to_string(key);
     }
     return {};
   }
 
-  // Whether a worker holds what it should after a round of its party: after one that became a global round,
-  // what that came to, or where it came late, what the rounds before came to; what it has asked for, after
-  // some round.
+  // Returns true if a worker holds correct weights after a round of its party: if the round was escalated,
+  // those after the global round that contains it or, if the sum was late, after one from the round that it
+  // was pushed for on; for weights that it requested, those after any round.
   bool Expects(const std::map<Round, Values>& by_round, const History::Contribution& who, std::uint32_t index,
                const Values& held) const {
     const auto& [worker, key, round] = who;
@@ -282,13 +283,13 @@ class Retelling {
   const History& history_;
   std::set<std::pair<History::Contribution, std::uint32_t>> counted_;  // in this shard of the tensor
   std::map<std::tuple<NodeId, Key, std::uint32_t, Round>, std::size_t> used_;  // sums of a party for a round
-  // By (server, key, shard, its round): the round that it was pushed for, and the one that counts it.
+  // By (server, key, shard, its round): the global rounds for which its sum was pushed, and that contain it.
   std::map<std::tuple<NodeId, Key, std::uint32_t, Round>, std::vector<std::pair<Round, Round>>> became_;
 };
 
 // ---- laws --------------------------------------------------------------------------------------
 
-// No process of a global server closes a round twice, or an earlier one later.
+// Checks that every process of a global server closes rounds in order, and each once.
 std::string RoundsCloseOnce(const History& history) {
   for (const auto& [shard, rounds] : history.updated) {
     if (!std::is_sorted(rounds.begin(), rounds.end()) ||
@@ -306,15 +307,15 @@ std::string LikeUndisturbed(const History& history, const History& undisturbed) 
     const auto& [worker, key, round] = who;
     const auto found = undisturbed.values.find(who);
     if (found == undisturbed.values.end() || !Same(found->second, value)) {
-      return "same weights: not those of the undisturbed run: " + Where(worker, key, round);
+      return "equal weights: not those of the undisturbed run: " + Where(worker, key, round);
     }
   }
-  if (history.values.size() != undisturbed.values.size()) return "same weights: rounds are missing";
-  if (history.last != undisturbed.last) return "same weights: the global servers end with others";
+  if (history.values.size() != undisturbed.values.size()) return "equal weights: rounds are missing";
+  if (history.last != undisturbed.last) return "equal weights: global servers end with others than undisturbed";
   return {};
 }
 
-// Without common rounds every contribution is added once, in any order.
+// Checks, for parties with rounds of their own, that every contribution was added once, in any order.
 std::string AddedOnce(const Experiment& experiment, const History& history) {
   for (Key key = 0; key < experiment.tensors.size(); ++key) {
     Values sum = InitialOf(experiment, key);
@@ -339,9 +340,9 @@ std::string Judge(const Experiment& experiment, const History& history, const Hi
   if (experiment.plan.rounds.together) {
     if (std::string wrong = RoundsCloseOnce(history); !wrong.empty()) return wrong;
   }
-  if (experiment.on_loss != OnLoss::kContinue && !history.partial.empty()) return "a round closed without somebody";
+  if (experiment.on_loss != OnLoss::kContinue && !history.partial.empty()) return "a round closed incomplete";
   if (experiment.replayable && !history.ambiguous) {
-    if (std::string wrong = Retelling(experiment, history).Check(); !wrong.empty()) return wrong;
+    if (std::string wrong = Recomputation(experiment, history).Check(); !wrong.empty()) return wrong;
   }
   if (!experiment.plan.rounds.together && experiment.plan.lan_push.slicers.empty() &&
       experiment.plan.wan_push.slicers.empty()) {

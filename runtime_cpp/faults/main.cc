@@ -1,9 +1,10 @@
-// geomx_faults: the shipped core under drawn faults, in virtual time.
+// geomx_faults: runs clusters of the shipped core under randomly drawn faults, in virtual time.
 //
-//   geomx_faults --seeds 1000 [--first 1] [--jobs 2] [--until-broken]    tries seeds 1 to 1000
-//   geomx_faults --seed 17 [--keep 0,3] [--note]         one, with these of its faults, and says what happens
+//   geomx_faults --seeds 1000 [--first 1] [--jobs 2] [--until-broken]    runs seeds 1 to 1000
+//   geomx_faults --seed 17 [--keep 0,3] [--note]         runs one, with these of its faults; --note prints a trace
 //
-// A seed that breaks a law is tried with fewer and fewer faults; the line that is printed repeats the rest.
+// If a seed breaks a law, its faults are reduced to those that still break one, and the command that repeats
+// them is printed.
 // Exit status: 0 if no law was broken, 1 otherwise, 2 for a wrong command line.
 #include <algorithm>
 #include <atomic>
@@ -68,7 +69,7 @@ std::vector<std::size_t> All(const Experiment& experiment) {
   return all;
 }
 
-// Fewer faults that break a law still, though perhaps another.
+// Returns a subset of the faults that still breaks a law, perhaps another one.
 std::vector<std::size_t> Shrink(const Experiment& experiment, std::vector<std::size_t> keep) {
   for (std::size_t i = keep.size(); i-- > 0;) {
     std::vector<std::size_t> fewer = keep;
@@ -171,8 +172,8 @@ int Main(int argc, char** argv) {
   const Totals totals = TryAll(*arguments);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::printf("%llu seeds, %llu broken; %llu faults, %llu kills, %llu resets, %llu recoveries, %llu suspicions, "
-              "%llu messages, %llu repeats, %llu rounds without some, %llu late contributions; at most %zu messages kept and %zu queued "
-              "on a link; %.0f s of virtual time in %.1f s\n",
+              "%llu messages, %llu repeats, %llu rounds without some members, %llu late contributions; at most %zu "
+              "messages kept and %zu queued on a link; %.0f s of virtual time in %.1f s\n",
               static_cast<unsigned long long>(totals.seeds), static_cast<unsigned long long>(totals.broken),
               static_cast<unsigned long long>(totals.faults), static_cast<unsigned long long>(totals.kills),
               static_cast<unsigned long long>(totals.resets), static_cast<unsigned long long>(totals.recovered),

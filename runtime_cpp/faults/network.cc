@@ -27,7 +27,7 @@ bool Agenda::Step() {
 
 namespace {
 
-constexpr Time kFirstSyn = kSecond;  // until it is repeated
+constexpr Time kFirstSyn = kSecond;  // until the first SYN is repeated
 constexpr Time kLongestBackOff = 2 * kSecond;
 constexpr Time kLeastBackOff = 200 * kMillisecond;
 
@@ -94,7 +94,7 @@ void Network::Deliver(const ConnectionPtr& connection, End to) {
     return;
   }
   if (!handler_.alive(target)) {
-    // Another process there, or its operating system, knows nothing of this connection.
+    // The new process, or its operating system, does not know this connection and answers with a reset.
     if (handler_.life(target.node) != 0) Break(connection);
     return;
   }
@@ -160,7 +160,7 @@ std::vector<ConnectionPtr> Network::Between(NodeId one, NodeId other) {
 }
 
 void Network::Reset(NodeId one, NodeId other) {
-  if (IsCut(one, other)) return;  // resets do not pass either
+  if (IsCut(one, other)) return;  // resets are not delivered either
   for (const ConnectionPtr& connection : Between(one, other)) Break(connection);
 }
 
@@ -172,7 +172,7 @@ void Network::Cut(NodeId one, NodeId other) {
 void Network::Heal(NodeId one, NodeId other) {
   Gap& gap = cuts_[std::minmax(one, other)];
   if (--gap.cuts > 0) return;
-  // TCP has waited ever longer before it sent again.
+  // TCP's retransmission timer has backed off exponentially during the cut.
   const Time longest = std::min(kLongestBackOff, agenda_.now() - gap.since + kLeastBackOff);
   for (const ConnectionPtr& connection : Between(one, other)) {
     const Time back_off = static_cast<Time>(check::Between(random_, 0, static_cast<std::uint64_t>(longest)));
@@ -196,7 +196,7 @@ void Network::Forget(NodeId node, bool silently) {
       if (silently) {
         connection->open[end] = false;
       } else if (check::Chance(random_, 0.5)) {
-        Break(connection);  // unread bytes make the end of a process a reset
+        Break(connection);  // the kernel resets connections that have unread bytes
       } else {
         Close(connection, end);
       }

@@ -1,8 +1,9 @@
-// Virtual time, and connections in it: what an operating system and TCP give to a driver.
+// Virtual time, and a model of TCP connections and datagrams in it.
 //
-// A connection delivers packets in order until it breaks; then each end notices at a time of its own, and
-// what was under way is lost from some packet on. Between two members that are cut nothing passes: packets
-// wait, are sent again after the cut, and connections are made only then. No end is told of that.
+// A connection delivers packets in order until it breaks. Each end then notices at its own time, and of the
+// packets in transit only a random prefix is delivered. During a cut between two members, nothing is
+// delivered: packets are retransmitted after the cut, and connections are established after it. Neither end
+// is notified of a cut.
 #pragma once
 
 #include <array>
@@ -21,11 +22,11 @@
 
 namespace geomx::faults {
 
-// Actions in the order of their times, and of one time in the order in which they were added.
+// Actions, ordered by time; actions of equal time in the order in which they were added.
 class Agenda {
  public:
   void Add(Time at, std::function<void()> action);
-  // Does the next action. Returns false if there is none.
+  // Performs the next action. Returns false if there is none.
   bool Step();
   Time now() const { return now_; }
 
@@ -48,16 +49,16 @@ struct Packet {
   Kind kind = Kind::kMessage;
   Greeting greeting = {};
   std::string text = {};       // of a refusal
-  bool final = false;          // a refusal that will not heal
+  bool final = false;          // a refusal that is permanent
   Message message = {};
-  std::uint32_t received = 0;  // messages that its sender has received
+  std::uint32_t received = 0;  // acknowledgement: number of messages that the packet's sender has received
 };
 
 // The two ends of a connection.
 enum End : std::uint8_t { kCaller, kCalled };
 inline End Other(End end) { return end == kCaller ? kCalled : kCaller; }
 
-// One process of a member: `life` counts them.
+// One process of a member; `life` numbers the member's processes from 1.
 struct ProcessId {
   NodeId node = 0;
   std::uint32_t life = 0;
@@ -67,29 +68,29 @@ struct ProcessId {
 struct Connection {
   struct Way {
     std::deque<Packet> packets;
-    Time last = 0;         // when the last of them arrives
+    Time last = 0;         // arrival time of the last packet
     bool stalled = false;  // by a cut
   };
   std::array<ProcessId, 2> ends;
-  std::array<Way, 2> ways;  // to the caller, to the called
+  std::array<Way, 2> ways;  // to the caller, to the callee
   std::array<bool, 2> open = {true, true};
   bool broken = false;
-  std::uint32_t attempt = 0;  // the caller's mark of this call
+  std::uint32_t attempt = 0;  // number that the caller gave to this call
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 
 class Network {
  public:
-  // What the network does to processes.
+  // Callbacks from the network to processes.
   struct Handler {
-    // Whether a process is there. A paused one is; what happens to it waits.
+    // Returns true if a process exists. A paused process exists; its actions are deferred.
     std::function<bool(ProcessId)> alive;
-    std::function<std::uint32_t(NodeId)> life;  // of the member's present process; 0: there is none
-    // Does something to a process when it runs, if it is still there.
+    std::function<std::uint32_t(NodeId)> life;  // of the member's current process; 0: there is none
+    // Performs an action on a process once it is not paused, if it still exists.
     std::function<void(ProcessId, std::function<void()>)> act;
-    std::function<void(const ConnectionPtr&)> connected;  // told to the caller
-    std::function<void(const ConnectionPtr&, End)> arrives;  // a packet, to take out of its way
-    std::function<void(const ConnectionPtr&, End)> ended;    // an end learns that it has broken
+    std::function<void(const ConnectionPtr&)> connected;  // called for the caller's end only
+    std::function<void(const ConnectionPtr&, End)> arrives;  // a packet, which the callback removes from `ways`
+    std::function<void(const ConnectionPtr&, End)> ended;    // the connection has broken, as seen by this end
     std::function<void(NodeId from, std::uint32_t life, NodeId to, Message)> datagram;
   };
   struct Options {
@@ -101,10 +102,10 @@ class Network {
       : agenda_(agenda), random_(random), options_(std::move(options)), handler_(std::move(handler)) {}
 
   // ---- for processes ----
-  // SYNs are repeated, as by Linux, for `patience`; nothing is told if none is answered.
+  // Repeats SYNs, as Linux does, for `patience`. If none is answered, no callback is called.
   void Call(ProcessId caller, NodeId called, Time patience, std::uint32_t attempt);
   void Put(const ConnectionPtr& connection, End from, Packet packet);
-  // This end closes; the other notices behind what was sent.
+  // Closes this end. The other end is notified after all packets that were sent before.
   void Close(const ConnectionPtr& connection, End end);
   void SendDatagram(ProcessId from, NodeId to, const Message& message);
 
@@ -113,7 +114,7 @@ class Network {
   void Cut(NodeId one, NodeId other);
   void Heal(NodeId one, NodeId other);
   bool IsCut(NodeId one, NodeId other) const;
-  // A process is gone. Its connections close, or (`silently`) nothing is heard of them.
+  // Removes the current process of a node. Its connections close or, if `silently`, send nothing more.
   void Forget(NodeId node, bool silently);
 
   std::uint64_t resets() const { return resets_; }

@@ -1,5 +1,4 @@
-// A process's node: how it begins, and the messages that move between it and its links. See
-// io/driver.h.
+// The node of a process: how it is created, and the messages between it and its links, as in io/driver.h.
 #include "faults/process.h"
 
 #include <algorithm>
@@ -43,7 +42,7 @@ void Process::SayJoin() {
   peerings_[kScheduler].link.outbox.Add(std::move(join), true);
 }
 
-// The scheduler's answer to a join has all members' incarnations.
+// Creates the node from the roster, the scheduler's answer to a join, which contains all incarnations.
 void Process::BeforeTheNode(const Message& message) {
   if (message.header.kind != Kind::kRoster) return;
   std::vector<std::byte> scratch;
@@ -77,7 +76,7 @@ void Process::MakeNode() {
   if (keeps_journal() && !journal_->begun) BeginJournal();
 }
 
-// Children call parents; of two siblings, the later one calls.
+// Returns the peers that this node dials: its parents, and siblings with smaller ids.
 std::vector<NodeId> Process::PeersToCall() const {
   const NodeConfig& config = node_->config();
   std::set<NodeId> called(config.parents.begin(), config.parents.end());
@@ -189,11 +188,11 @@ void Process::OnArrival(const ConnectionPtr& connection, End end) {
 
 void Process::OnMessage(const ConnectionPtr& connection, NodeId peer, Packet packet) {
   Peering& peering = peerings_[peer];
-  if (peering.connection != connection) return;  // replaced, and not read any more
+  if (peering.connection != connection) return;  // replaced: messages in it are sent again
   peering.heard = world_.now();
   Link<Message>& link = peering.link;
   if (!link.outbox.Acknowledge(packet.received)) {
-    return world_.Fail(id.node, "a peer has received messages that were never sent");
+    return world_.Fail(id.node, "a peer acknowledges messages that were never sent");
   }
   Header& header = packet.message.header;
   if (IsNumbered(header) && !link.arrivals.Take()) {
@@ -243,7 +242,7 @@ void Process::OnDatagram(NodeId from, std::uint32_t incarnation, const Message& 
 void Process::Acknowledge(NodeId peer) {
   Peering& peering = peerings_[peer];
   peering.acknowledges = false;
-  if (!peering.connection || peering.link.outbox.unsent() > 0) return;  // messages carry it
+  if (!peering.connection || peering.link.outbox.unsent() > 0) return;  // messages carry the acknowledgement
   Message beat = ControlMessage(Kind::kHeartbeat);
   beat.header.source = id.node;
   peering.link.outbox.Add(std::move(beat), false);
@@ -252,7 +251,7 @@ void Process::Acknowledge(NodeId peer) {
 
 // ---- leaving -----------------------------------------------------------------------------------
 
-// One message leaves at a time; the next is chosen when it has left.
+// Sends one message at a time; the next is chosen when that has left.
 void Process::Pump(NodeId peer) {
   Peering& peering = peerings_[peer];
   SendDatagrams(peer);
@@ -285,7 +284,7 @@ bool Process::TakeNext(NodeId peer, Peering& peering) {
   world_.Later(id, world_.now() + pause, [this, peer] {
     Peering& later = peerings_[peer];
     later.sending = false;
-    if (later.under_way.empty()) return;  // the link began anew
+    if (later.under_way.empty()) return;  // the link was renewed
     node_->Left(peer, Lane::kReliable, Fate::kLinked);
     later.link.outbox.Add(std::move(later.under_way.front()), true);
     later.under_way.pop_front();
@@ -323,7 +322,7 @@ void Process::SendDatagrams(NodeId peer) {
   }
 }
 
-// Law 4: a link keeps no more than the messages of a round or two, and what is said about members.
+// Law 4: the messages that a link keeps or queues are bounded by those of four rounds, and those about members.
 void Process::CheckBounds(NodeId peer, const Peering& peering) {
   std::size_t round = 0;
   for (const Tensor& tensor : experiment_.tensors) {

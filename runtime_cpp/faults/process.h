@@ -1,9 +1,9 @@
 // One process of a member: the driver of a node in virtual time.
 //
-// It does what the live driver does (io/driver.h, io/sessions.h, io/dialing.cc, io/recovery.cc), over
-// connections of faults/network.h instead of sockets: joins through the scheduler, calls its peers and calls
-// again, judges callers by their incarnation, moves messages over links that outlive connections, keeps a
-// journal, and continues from one.
+// It implements the rules of the live driver (io/driver.h, io/sessions.h, io/dialing.cc, io/recovery.cc) over
+// the connections of faults/network.h instead of sockets: it joins through the scheduler, dials and redials
+// its peers, accepts or refuses callers by their incarnation, carries messages over links that outlive
+// connections, records a journal, and continues from the journal of its predecessor.
 #pragma once
 
 #include <deque>
@@ -23,40 +23,40 @@ namespace geomx::faults {
 
 inline constexpr NodeId kScheduler = 0;
 
-// A journal on a disk, which outlives its processes.
+// The journal of a node, which outlives the node's processes.
 struct Journal final : JournalOut {
   void Add(std::span<const std::byte> body, const Payload& payload) override {
     records.emplace_back(std::vector<std::byte>(body.begin(), body.end()), payload);
   }
   void Commit() override { committed = records.size(); }
-  // What a crash leaves: all that was committed, and a share of the rest.
+  // Keeps all committed records, and the fraction `written` of the others.
   void Crash(double written);
 
   std::vector<std::pair<std::vector<std::byte>, Payload>> records;
   std::size_t committed = 0;
-  // ---- what the first record holds ----
+  // ---- contents of the first record ----
   bool begun = false;
   std::map<std::string, std::uint32_t> roster;  // incarnations by name
-  std::uint32_t sent = 0, received = 0;         // messages to and from the scheduler before the node was there
+  std::uint32_t sent = 0, received = 0;         // messages to and from the scheduler before the node existed
 };
 
-// What a process does to the world around it.
+// The environment of a process: time, the network, and callbacks that report what the process does.
 class Surroundings {
  public:
   virtual Time now() const = 0;
   virtual Network& network() = 0;
   virtual check::Random& random() = 0;
   virtual NodeConfig Config(NodeId id) = 0;
-  // Does something to this process later, if it is still there.
+  // Performs an action on a process at a time, if the process still exists.
   virtual void Later(ProcessId process, Time at, std::function<void()> action) = 0;
   virtual void OnEvent(ProcessId process, const Event& event) = 0;
-  // The process ends by itself, as its node is told to.
+  // The process ends itself, because its node reported that it cannot continue.
   virtual void OnEnd(ProcessId process, const std::string& reason) = 0;
-  // A law is broken.
+  // Reports that a law is broken.
   virtual void Fail(NodeId node, const std::string& what) = 0;
   // A message has left a node's queue.
   virtual void OnLeaving(ProcessId process, std::uint32_t incarnation, const Message& message) = 0;
-  // A whole message has been handed to a node that took it.
+  // A message has been delivered to a node that does not consider its sender lost.
   virtual void OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnation,
                            const Message& message) = 0;
 
@@ -65,20 +65,21 @@ class Surroundings {
 };
 
 struct Counts {
-  std::uint64_t repeats = 0;     // messages that arrived once more
+  std::uint64_t repeats = 0;     // duplicate messages, which were dropped
   std::uint64_t calls = 0;
   std::uint64_t recovered = 0;   // processes that continued from a journal
   std::uint64_t messages = 0;
-  std::size_t most_kept = 0;     // messages that one end of a link kept
-  std::size_t most_queued = 0;   // messages that waited for a connection
+  std::size_t most_kept = 0;     // maximum number of messages that one end of a link kept
+  std::size_t most_queued = 0;   // maximum number of messages that were queued for a connection
 };
 
 class Process : public Replay::Handler {
  public:
-  // `journal`: null if it keeps none.
+  // `journal`: null if the process records none.
   Process(Surroundings& world, const Experiment& experiment, ProcessId id, Journal* journal, Counts& counts);
 
-  // The scheduler's node is there at once; others join first; where there is a journal, it continues.
+  // Continues from the journal if that contains a node. Otherwise the scheduler's node is created at once,
+  // and those of others after they have joined.
   void Begin();
 
   // ---- the network ----
@@ -94,7 +95,7 @@ class Process : public Replay::Handler {
   std::uint32_t incarnation() const { return own_incarnation_; }
   std::uint32_t incarnation(NodeId peer) { return incarnations_[peer]; }
   bool stopped() const { return node_ != nullptr && node_->stopped(); }
-  // Call it after anything was done to the node.
+  // Handles the node's events, sends its messages and sets its timer. Call it after every call of the node.
   void Follow();
   void ReportEnded(NodeId member, const std::string& reason);
 
@@ -103,21 +104,21 @@ class Process : public Replay::Handler {
  private:
   struct Peering {
     Link<Message> link;
-    ConnectionPtr connection;      // which carries it; null: none
+    ConnectionPtr connection;      // that carries the link; null: none
     bool made = false, closed = false;
-    std::string why;               // it was closed
+    std::string why;               // reason for which it was closed
     bool dials = false;
-    std::uint32_t looks = 0;       // number of the next look at whether a call is due
+    std::uint32_t looks = 0;       // number of the latest planned check whether a call is due
     Time next_try = 0, pause = 0;
-    std::set<ConnectionPtr> calls;  // with a hello that was not answered
-    std::uint32_t answered = 0;     // how many were: calls from before that are not needed any more
+    std::set<ConnectionPtr> calls;  // whose hello has not been answered
+    std::uint32_t answered = 0;     // number of answered calls; calls that began before the latest are dropped
     Time heard = 0;
     bool sending = false;          // a message is leaving
-    bool acknowledges = false;     // soon
+    bool acknowledges = false;     // an acknowledgement is planned
     std::deque<Message> under_way;  // in the emulated network
-    Time held_until = 0;            // when the last message from there arrives there
+    Time held_until = 0;            // when the last message from the peer leaves the emulated network
     std::size_t burst = 0;         // messages from the node's queue since the connection was made
-    bool drained = false;          // the queue was empty since then
+    bool drained = false;          // the queue has been empty since then
   };
   struct Waiting {
     ConnectionPtr connection;
@@ -190,14 +191,14 @@ class Process : public Replay::Handler {
   Counts& counts_;
   std::unique_ptr<RecordedNode> node_;
   std::map<NodeId, Peering> peerings_;
-  std::map<NodeId, Waiting> waiting_;              // callers that are not known yet
+  std::map<NodeId, Waiting> waiting_;              // callers that cannot be accepted or refused yet
   std::map<NodeId, std::uint32_t> incarnations_;   // of peers
   std::map<std::string, std::uint32_t> roster_;    // incarnations by name
   std::uint32_t own_incarnation_ = 0;
   std::uint32_t restarts_ = 0;                     // processes of this node before this one
-  const std::uint32_t mark_;                       // of this process, in its calls
-  std::map<NodeId, std::uint32_t> counted_;        // marks of the processes that were counted last
-  std::map<std::pair<Time, std::uint64_t>, Replay::Held> held_;  // emulated: arrive later
+  const std::uint32_t mark_;                       // identifies this process in its calls to the scheduler
+  std::map<NodeId, std::uint32_t> counted_;        // marks of the processes that got an incarnation last
+  std::map<std::pair<Time, std::uint64_t>, Replay::Held> held_;  // in the emulated network
   std::uint64_t order_ = 0;
   Time timer_ = kNever;
   bool join_said_ = false, late_ = false, ready_ = false, running_ = false;

@@ -1,4 +1,4 @@
-// A process's journal, and how another process continues from it. See io/recovery.cc.
+// The journal of a process, and how a new process continues from it, as in io/recovery.cc.
 #include "core/event.h"
 #include "faults/process.h"
 
@@ -61,7 +61,7 @@ void Process::Continue() {
   CheckReady();
 }
 
-// The records so far give way to a snapshot, as in io/snapshot.cc.
+// Replaces the records so far by a snapshot, as in io/snapshot.cc.
 void Process::CutJournal() {
   if (!node_->node().Resting()) return;
   node_->Commit();
@@ -102,7 +102,7 @@ void Process::OnArrived(NodeId peer) { peerings_[peer].link.arrivals.Take(); }
 
 void Process::OnReceived(NodeId peer, std::uint32_t count) {
   if (!peerings_[peer].link.outbox.Acknowledge(count)) {
-    world_.Fail(id.node, "its journal has more messages received than had left");
+    world_.Fail(id.node, "its journal acknowledges more messages than it had sent");
   }
 }
 

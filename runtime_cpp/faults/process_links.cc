@@ -1,5 +1,5 @@
-// A process's connections: calls, callers, and which connection carries a link. See io/sessions.h and
-// io/dialing.cc, whose rules these are.
+// The connections of a process: dialing, accepting, and which connection carries a link, by the rules of
+// io/sessions.h and io/dialing.cc.
 #include <algorithm>
 
 #include "core/event.h"
@@ -34,7 +34,7 @@ void Process::LookLater(NodeId peer, Time at) {
   });
 }
 
-// Peers are called while no connection carries the link, or while that is silent.
+// Calls the peer if no connection carries the link, or if that connection is silent.
 void Process::Look(NodeId peer) {
   Peering& peering = peerings_[peer];
   if (!peering.dials || peering.closed) return;
@@ -114,13 +114,13 @@ Process::Verdict Process::Judge(NodeId caller, Greeting& greeting) {
   if (!node_->config().scheduler && greeting.incarnation == 0) return CountCaller(caller, greeting);
   std::uint32_t& present = incarnations_[caller];
   if (greeting.incarnation > present) {
-    if (node_->config().continues) return Verdict::kNotYet;  // it will be announced
+    if (node_->config().continues) return Verdict::kNotYet;  // the scheduler will announce it
     node_->Renewed(caller, present = greeting.incarnation, false);
   }
   return greeting.incarnation == present ? Verdict::kPeer : Verdict::kLate;
 }
 
-// A process that does not know its number calls the scheduler.
+// Gives an incarnation to a process that joins; the scheduler does so.
 Process::Verdict Process::CountCaller(NodeId caller, Greeting& greeting) {
   if (const auto counted = counted_.find(caller); counted != counted_.end() && counted->second == greeting.first) {
     greeting.incarnation = incarnations_[caller];
@@ -142,7 +142,7 @@ void Process::Settle(const ConnectionPtr& connection, Greeting greeting) {
   const NodeId caller = connection->ends[kCaller].node;
   switch (Judge(caller, greeting)) {
     case Verdict::kPeer: return Welcome(connection, caller, greeting);
-    case Verdict::kNobody: return Refuse(connection, "nobody this node talks with", true);
+    case Verdict::kNobody: return Refuse(connection, "not a peer of this node", true);
     case Verdict::kLate: return Refuse(connection, "another process has taken its place", true);
     case Verdict::kTaken: return Refuse(connection, "a node of that name takes part already", true);
     case Verdict::kOccupied: return Refuse(connection, "a node of that name takes part already", false);
@@ -173,8 +173,8 @@ void Process::Welcome(const ConnectionPtr& connection, NodeId caller, const Gree
   Attach(caller, connection);
 }
 
-// The two ends do not agree on what was received. With `continue` one of them may not have heard yet that
-// the other is another process.
+// Handles a call whose two ends disagree on what was received. That breaks a law except with `continue`,
+// where one end may not know yet that the other is a new process.
 void Process::Contradicts(const ConnectionPtr& connection, End end) {
   const std::string reason = "messages that one of the two had received are missing";
   if (experiment_.on_loss != OnLoss::kContinue) return world_.Fail(id.node, reason);
@@ -197,7 +197,8 @@ void Process::Recheck() {
 
 // ---- which connection carries a link -----------------------------------------------------------
 
-// The caller does not know yet that the connection was replaced, so it may linger, unread.
+// Stops using the connection. With `linger` it is closed later and not read until then, because the other end,
+// the caller, does not know yet that it was replaced.
 void Process::Replace(Peering& peering, bool linger) {
   const ConnectionPtr old = std::exchange(peering.connection, nullptr);
   if (!old) return;
@@ -223,7 +224,7 @@ void Process::Attach(NodeId peer, const ConnectionPtr& connection) {
 
 void Process::OnEnded(const ConnectionPtr& connection) { Detach(connection, "connection reset"); }
 
-// A connection has ended, at this end.
+// Handles the end of a connection at this end.
 void Process::Detach(const ConnectionPtr& connection, const std::string& reason) {
   const End end = connection->ends[kCaller] == id ? kCaller : kCalled;
   world_.network().Close(connection, end);
@@ -267,7 +268,7 @@ void Process::Renew(NodeId peer) {
   peering = std::move(fresh);
 }
 
-// If nothing arrives from a caller, it may receive nothing either: it is to call again.
+// Closes accepted connections that are silent, so that their callers, which may receive nothing either, redial.
 void Process::LookForSilence() {
   if (!running_) return;
   std::vector<ConnectionPtr> silent;

@@ -1,4 +1,4 @@
-// What a worker's application does; see geomx/training and geomx/live for the real one.
+// The application of a worker: a model of geomx/training and geomx/live.
 #include <algorithm>
 
 #include "core/worker.h"
@@ -8,8 +8,8 @@ namespace geomx::faults {
 
 Worker& Trainer::worker() { return process_.node()->worker(); }
 
-// The master gives the optimizer and the initial values; one that comes back repeats that, in case its
-// predecessor did not come to it.
+// The first worker gives the optimizer and the initial values. If its process was replaced, the new one
+// repeats both, because the old one may have ended before it gave them.
 void Trainer::OnStarted() {
   const Time now = world_.now();
   const bool master = process_.id.node == check::Layout(experiment_.plan).workers.front();
@@ -43,11 +43,13 @@ void Trainer::OnValue(Key key) {
   if (!fresh && experiment_.exact && known->second != held) history_.ambiguous = true;
   const auto pushed = pushed_.find(key);
   if (pushed != pushed_.end()) {
-    if (pushed->second != round) world_.Fail(process_.id.node, "is given a value of a round that it did not push");
+    if (pushed->second != round) {
+      world_.Fail(process_.id.node, "receives the value of a round that it did not push");
+    }
     history_.acknowledged.insert(which);
   }
   if (rounds_.contains(key) && rounds_[key] >= round) {
-    world_.Fail(process_.id.node, "is given the value of a round twice");
+    world_.Fail(process_.id.node, "receives the value of a round twice");
   }
   rounds_[key] = round;
   if (!pushed_.contains(key) && Position(key) >= experiment_.rounds) ended_.insert(key);
@@ -55,7 +57,7 @@ void Trainer::OnValue(Key key) {
   Continue();
 }
 
-// The rounds that others have completed, which includes those without this worker's party.
+// Returns the number of rounds that the others have completed, including those without this worker's party.
 Round Trainer::Position(Key key) {
   Round reached = worker().Reached(key);
   if (experiment_.plan.rounds.quorum == 0 || !experiment_.lockstep) return reached;
@@ -63,7 +65,7 @@ Round Trainer::Position(Key key) {
   return reached;
 }
 
-// The next step, or the end, if all values of this one are in.
+// Begins the next step, or ends, if all values of the current step have arrived.
 void Trainer::Continue() {
   const auto keys = static_cast<Key>(experiment_.tensors.size());
   std::vector<Key> due;
@@ -75,7 +77,7 @@ void Trainer::Continue() {
   Compute(due);
 }
 
-// The last step is never left out.
+// Computes the next step of these keys, then pushes them; the step is a key's last if it completes the rounds.
 void Trainer::Compute(const std::vector<Key>& keys) {
   const NodeId self = process_.id.node;
   const check::Layout layout(experiment_.plan);
@@ -85,8 +87,9 @@ void Trainer::Compute(const std::vector<Key>& keys) {
     pushed_[key] = rounds_[key] + 1;
     if (Position(key) + 1 >= experiment_.rounds) ended_.insert(key);
   }
-  const auto longest = static_cast<std::uint64_t>(static_cast<double>(experiment_.compute) * experiment_.slow[party]);
-  const Time done = world_.now() + static_cast<Time>(check::Between(world_.random(), 0, longest));
+  const double longest = static_cast<double>(experiment_.compute) * experiment_.slow[party];
+  const auto takes = check::Between(world_.random(), 0, static_cast<std::uint64_t>(longest));
+  const Time done = world_.now() + static_cast<Time>(takes);
   world_.Later(process_.id, done, [this, keys] {
     for (const Key key : keys) Push(key);
     process_.Follow();
@@ -117,7 +120,7 @@ void Trainer::Finish() {
 }
 
 void Trainer::OnBarrier() {
-  if (!at_barrier_) world_.Fail(process_.id.node, "is released from a barrier that it was not at");
+  if (!at_barrier_) world_.Fail(process_.id.node, "is released from a barrier that it did not enter");
   at_barrier_ = false;
   left_ = true;
   process_.node()->Leave(world_.now());

@@ -11,9 +11,9 @@ namespace {
 constexpr std::uint64_t kMostActions = 3'000'000;
 constexpr Time kLater = 50 * kMillisecond;
 constexpr Time kFarewell = kSecond / 2;  // io/driver_links.cc
-constexpr Time kLauncher = 2 * kMillisecond;  // until a launcher says that a process has ended
+constexpr Time kLauncher = 2 * kMillisecond;  // until a launcher reports that a process has ended
 
-// The fully synchronous algorithm, which says what its rounds are.
+// The fully synchronous algorithm, which reports its rounds.
 class Watched final : public PartyPolicy {
  public:
   using Told = std::function<void(const PartyRound&)>;
@@ -99,7 +99,7 @@ bool World::Alive(ProcessId process) const {
   return member.process != nullptr && member.life == process.life;
 }
 
-// A paused process does everything later.
+// Defers the action while the process is paused.
 void World::Run(ProcessId process, const std::function<void()>& action) {
   if (!Alive(process)) return;
   const Time until = members_.at(process.node).paused_until;
@@ -143,7 +143,7 @@ void World::Kill(NodeId id, Time lasts, bool told, double written, const std::st
     Member& scheduler = members_[kScheduler];
     if (!scheduler.process) return;
     Run({kScheduler, scheduler.life}, [this, id, reason] {
-      // A launcher speaks of the process that ended, before it starts another.
+      // A launcher reports the end of a process only before it starts a new one.
       if (!members_[id].process) members_[kScheduler].process->ReportEnded(id, reason);
     });
   });
@@ -159,10 +159,10 @@ void World::OnEnd(ProcessId process, const std::string& reason) {
   });
 }
 
-// With `stop` everybody ends, for the reason that the one is gone.
+// Handles the end of a process with `stop`: every process must end, and name the member that was killed.
 void World::Stop(ProcessId process, const std::string& reason) {
   const std::string name = check::Layout::Name(*gone_);
-  // Whom the scheduler could not tell any more names the scheduler.
+  // If the scheduler has ended before it could report the loss, its peers name the scheduler (node0).
   const bool named = reason.starts_with(name + " is lost: ") ||
                      (!members_[kScheduler].process && reason.starts_with("node0 is lost: "));
   if (!named) return Fail(process.node, "does not name " + name + ": " + reason);
@@ -188,7 +188,7 @@ void World::ForEnds(const Fault& fault, void (Network::*act)(NodeId, NodeId)) {
 }
 
 void World::Inflict(const Fault& fault) {
-  // A member that is lost before the start ends the run, whatever `faults` says.
+  // A loss before the start ends the run for any faults.on_loss, so the fault is postponed.
   const Member& scheduler = members_.at(kScheduler);
   const bool begun = scheduler.process && scheduler.process->node()->started();
   if (experiment_.on_loss != OnLoss::kWait && !begun) {
@@ -218,7 +218,7 @@ void World::Inflict(const Fault& fault) {
   }
 }
 
-// ---- what processes tell -----------------------------------------------------------------------
+// ---- reports of processes ----------------------------------------------------------------------
 
 void World::Note(NodeId node, const std::string& what) {
   if (note_) std::printf("%12.6f node%u %s\n", static_cast<double>(now()) / kSecond, node, what.c_str());
@@ -237,7 +237,7 @@ void World::OnLeaving(ProcessId process, std::uint32_t incarnation, const Messag
   if (experiment_.on_loss != OnLoss::kContinue || header.kind != Kind::kPush || !server) return;
   if (header.slice > 0) return;
   auto& escalated = members_[process.node].escalated[{header.key, header.shard}];
-  if (escalated.empty()) return Fail(process.node, "sends a sum that its policy has not seen");
+  if (escalated.empty()) return Fail(process.node, "sends a sum that its policy did not escalate");
   outcome_.history.rounds[{process.node, incarnation, header.key, header.shard, header.round}].push_back(
       escalated.front());
   escalated.pop_front();
@@ -253,7 +253,7 @@ void World::OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnatio
                            ((header.flags & kPlain) != 0 ? ", plain" : ""));
   }
   if (header.kind != Kind::kPush || process.node >= layout_.servers.front()) return;
-  if (header.slice + 1 < header.slices) return;  // the last one makes it whole
+  if (header.slice + 1 < header.slices) return;  // only the last slice completes the push
   outcome_.history.taken[{process.node, from, header.key, header.shard, header.round}].push_back(incarnation);
 }
 
@@ -267,7 +267,7 @@ void World::OnEvent(ProcessId process, const Event& event) {
   }
   switch (event.kind) {
     case Event::Kind::kPeerError:
-      return Fail(id, "says that node" + std::to_string(event.peer) + " broke the protocol: " + event.reason);
+      return Fail(id, "blames node" + std::to_string(event.peer) + ": " + event.reason);
     case Event::Kind::kRefused: return Fail(id, "refuses " + event.text + ": " + event.reason);
     case Event::Kind::kDead: return OnEnd(process, event.text + " is lost: " + event.reason);
     case Event::Kind::kSuspect: ++outcome_.suspicions; return;
@@ -305,7 +305,7 @@ void World::Record(ProcessId process, const Event& event) {
 
 // ---- the run -----------------------------------------------------------------------------------
 
-// Every member that takes part knows that the run has stopped.
+// Returns true if every member that takes part has stopped.
 bool World::Over() const {
   if (gone_) {
     return std::none_of(members_.begin(), members_.end(),
@@ -333,7 +333,7 @@ void World::ReadLast() {
 }
 
 std::string World::Standstill() {
-  std::string text = "no progress: it is not over at " + std::to_string(now() / kMillisecond) + " ms;";
+  std::string text = "no progress: the run has not ended at " + std::to_string(now() / kMillisecond) + " ms;";
   for (auto& [id, member] : members_) {
     if (!member.process) text += " node" + std::to_string(id) + " is gone;";
     RecordedNode* node = member.process ? member.process->node() : nullptr;
@@ -372,7 +372,7 @@ Outcome Try(const Experiment& experiment, const std::vector<Fault>& faults, bool
   Outcome undisturbed = World(experiment, {}, note && faults.empty()).Run(60 * kSecond);
   if (undisturbed.broken.empty()) undisturbed.broken = Judge(experiment, undisturbed.history, nullptr);
   if (!undisturbed.broken.empty() || faults.empty()) return undisturbed;
-  // Whatever waits goes on within two seconds of the last repair, and what was begun anew is done again.
+  // After the last fault, waits end within seconds, and nodes that lost their state repeat work.
   const Time patience = 4 * kSecond + 4 * experiment.suspect + 2 * experiment.redial;
   Outcome outcome = World(experiment, faults, note).Run(2 * undisturbed.end + patience);
   if (outcome.broken.empty() && !outcome.stopped) {

@@ -1,5 +1,5 @@
-// A whole run in virtual time: all members' processes, their applications, the network between them, what
-// launchers do, and the faults.
+// A whole run in virtual time: the processes of all members, their applications, the network, the launchers
+// and the faults.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@
 
 namespace geomx::faults {
 
-// A worker's application: it trains for the experiment's rounds, and leaves.
+// The application of a worker: it trains for the rounds of the experiment, then leaves.
 class Trainer {
  public:
   Trainer(Surroundings& world, const Experiment& experiment, Process& process, History& history)
@@ -44,14 +44,14 @@ class Trainer {
   History& history_;
   std::map<Key, Round> rounds_;   // of the values that have arrived
   std::map<Key, Round> pushed_;
-  std::set<Key> ended_;  // keys of which the last push was made
+  std::set<Key> ended_;  // keys whose last push has been made
   bool leaves_ = false, left_ = false, at_barrier_ = false;
 };
 
 struct Outcome {
-  std::string broken;  // the law, and where; empty: none
+  std::string broken;  // the broken law, and where; empty: none
   Time end = 0;
-  bool stopped = false;  // by a loss, as OnLoss::kStop says
+  bool stopped = false;  // with OnLoss::kStop: a loss ended the run
   History history;
   Counts counts;
   std::uint64_t actions = 0, resets = 0, kills = 0, suspicions = 0;
@@ -59,11 +59,11 @@ struct Outcome {
 
 class World final : public Surroundings {
  public:
-  // `faults`: of those of the experiment. `note`: says what happens, line by line.
+  // `faults`: a subset of those of the experiment. `note`: print a trace.
   World(const Experiment& experiment, const std::vector<Fault>& faults, bool note);
   ~World();
 
-  // Runs until all is over, a law is broken, or `patience` has passed since the last repair.
+  // Runs until all members have stopped, a law is broken, or `patience` has passed since the last fault ended.
   Outcome Run(Time patience);
 
   // ---- Surroundings ----
@@ -85,7 +85,7 @@ class World final : public Surroundings {
     Journal journal;
     std::uint32_t life = 0;
     Time paused_until = 0;
-    // Of a server: its party's rounds that it has escalated, and whose sums have not left.
+    // Of a local server: rounds of its party that were escalated and whose sums have not been sent.
     std::map<std::pair<Key, std::uint32_t>, std::deque<Round>> escalated;
   };
 
@@ -111,12 +111,12 @@ class World final : public Surroundings {
   Agenda agenda_;
   std::unique_ptr<Network> network_;
   std::map<NodeId, Member> members_;
-  Time healed_ = 0;  // when the last fault is over
-  std::optional<NodeId> gone_;  // with OnLoss::kStop: the one that was killed
+  Time healed_ = 0;  // when the last fault ends
+  std::optional<NodeId> gone_;  // with OnLoss::kStop: the member that was killed
   Outcome outcome_;
 };
 
-// Runs an experiment with these of its faults, and once without any, and judges.
+// Runs an experiment without faults, then with these of its faults, and checks the laws.
 Outcome Try(const Experiment& experiment, const std::vector<Fault>& faults, bool note);
 
 }  // namespace geomx::faults

@@ -85,7 +85,7 @@ void Sessions::Settle(Session& session, Verdict verdict) {
                                                      : session.name));
   }
   if (verdict == Verdict::kNobody) {
-    return Refuse(session, session.name.empty() ? "nobody this node talks with"
+    return Refuse(session, session.name.empty() ? "not a peer of this node"
                                                 : "its network has no node of that name");
   }
   if (verdict == Verdict::kEarly) return Refuse(session, "the run has not started yet", false);

@@ -119,7 +119,7 @@ TEST(greeting_forgeries_are_refused) {
   Stranger member(address);
   member.KnowToken(kToken);
   CHECK(member.Greet(HelloOf(Cluster::kWorkers + 2)));
-  CHECK_EQ(member.Prove().second, "nobody this node talks with");
+  CHECK_EQ(member.Prove().second, "not a peer of this node");
   // Messages of a handshake have no place in a connection that carries a link.
   cluster.Declare(0, 10, {{.elements = 10}});
   CheckSums(cluster.PushAll(0, 10, 1.0f), 1.0f);

@@ -1,5 +1,5 @@
-// Hostile members: whatever a member sends, others are not blamed and go on, and their sums are those
-// of the workers that are in them. Memory is bounded by the experiment.
+// Hostile members: whatever one member sends, no other member is blamed, the others continue, and their sums
+// contain exactly the contributions that they count. Memory is bounded by the experiment.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -38,7 +38,7 @@ Message Control(Kind kind, NodeId source, std::initializer_list<std::string_view
   return message;
 }
 
-// Nearly right, or not at all; nothing if no header says that.
+// Returns a message whose fields are mostly plausible and sometimes wrong; none if its header does not parse.
 std::optional<Message> AnyMessage(Random& random, NodeId from, Round round) {
   const auto any = [&](std::uint64_t most) { return static_cast<std::uint32_t>(Between(random, 0, most)); };
   Message message;
@@ -80,7 +80,7 @@ std::optional<Message> AnyMessage(Random& random, NodeId from, Round round) {
   return message;
 }
 
-// One member of a cluster is hostile; all others do as they should.
+// A cluster of which one member is hostile and all others follow the protocol.
 class Attack {
  public:
   Attack(std::uint64_t seed, const Plan& plan, bool server)
@@ -95,7 +95,8 @@ class Attack {
     CHECK(lost_.empty());
   }
 
-  // What the others have is the sum of what some of the hostile side pushed, and of all else.
+  // Runs one round, and checks that the value of every other worker is the sum of the others' contributions and
+  // of what the hostile side may have contributed.
   void Round(Random& random) {
     ++round_;
     const auto attack = [&](double chance) {
@@ -117,7 +118,7 @@ class Attack {
     }
   }
 
-  // The others meet, leave, and the run stops.
+  // The others enter a barrier and leave, and the run stops.
   void End() {
     const bool all = BadMayPush();
     for (const NodeId worker : cluster_.workers) {
@@ -144,7 +145,8 @@ class Attack {
  private:
   bool IsBad(NodeId id) const { return std::find(bad_.begin(), bad_.end(), id) != bad_.end(); }
   float Value(NodeId worker) const { return static_cast<float>(worker + round_); }
-  // Whose round was attacked may wait for ever, but for itself.
+  // Returns true if the hostile side's workers can push. If their own round was attacked, they may wait for
+  // ever.
   bool BadMayPush() const {
     if (lost_.contains(hostile_)) return false;
     return std::all_of(bad_.begin(), bad_.end(), [&](NodeId id) {
@@ -152,7 +154,7 @@ class Attack {
     });
   }
   bool Waits(NodeId worker) const { return !cluster_.node(worker).ListWaits().empty(); }
-  // A hostile member that broke no rule, and is waited for like one that is slow.
+  // Returns true if the hostile member violated no rule, so that the others wait for it as for a slow one.
   bool Unfinished() const { return attacked_ && !lost_.contains(hostile_); }
 
   void SendAnything(Random& random) {
@@ -167,7 +169,7 @@ class Attack {
     Punish();
   }
 
-  // Delivers everything, and does what a driver does about peers that broke the protocol.
+  // Delivers all messages, and ends the links of peers that violated the protocol, as drivers do.
   void Settle() {
     do {
       cluster_.Drive(kSecond);
@@ -224,14 +226,14 @@ class Attack {
     for (const float value : values) {
       if (possible.contains(value)) continue;
       check::Report(__FILE__, __LINE__, "round " + std::to_string(round_) + ": " + std::to_string(value) +
-                                            " is no sum of what was pushed");
+                                            " is not a sum of what was pushed");
       return;
     }
   }
 
   Cluster cluster_;
   const NodeId hostile_;
-  std::vector<NodeId> bad_;  // and, of a server, its party
+  std::vector<NodeId> bad_;  // the hostile member and, if that is a server, its workers
   geomx::Round round_ = 0;
   bool attacked_ = false;
   std::map<NodeId, std::size_t> seen_;
@@ -239,7 +241,7 @@ class Attack {
   std::set<NodeId> lost_;
 };
 
-TEST(AHostileMemberHurtsNobodyButItself) {
+TEST(AHostileMemberHarmsOnlyItself) {
   check::ForSeeds(600, [](std::uint64_t seed) {
     Random random(seed);
     Plan plan;
@@ -254,7 +256,7 @@ TEST(AHostileMemberHurtsNobodyButItself) {
   });
 }
 
-// ---- one by one ------------------------------------------------------------------------------
+// ---- single violations -----------------------------------------------------------------------
 
 struct Strict : Cluster {
   explicit Strict(bool declared, NonFinite non_finite = NonFinite::kIgnore)
@@ -272,6 +274,7 @@ struct Strict : Cluster {
     return plan;
   }
 
+  // Delivers a message; returns the reason for which `at` blames its sender; empty: it does not.
   std::string Complaint(NodeId at, const Message& message) {
     const NodeId from = message.header.source;
     const std::size_t before = Events(at, Event::Kind::kPeerError).size();
@@ -291,8 +294,8 @@ Message Ask(NodeId source, Key key, std::uint32_t elements) {
   return message;
 }
 
-// 128 bytes that announce 4 GiB: refused before anything is taken for it.
-TEST(WhatTheExperimentDoesNotHaveTakesNoMemory) {
+// A message of 128 bytes that announces 4 GiB is refused before memory is allocated.
+TEST(UnknownShardsAllocateNoMemory) {
   for (const bool declared : {true, false}) {
     Strict f(declared);
     const NodeId server = f.servers[0], other = f.workers[1], master = f.workers[0];
@@ -311,8 +314,8 @@ TEST(WhatTheExperimentDoesNotHaveTakesNoMemory) {
   }
 }
 
-// Whoever asks first with a wrong shape is the one that is refused, also in another party.
-TEST(AWrongShapeIsItsSendersFault) {
+// A worker that requests a key with a wrong shape is refused, even if its request is the first.
+TEST(AWrongShapeIsBlamedOnItsSender) {
   for (const bool before : {true, false}) {
     Plan plan = Strict::Make(false, NonFinite::kIgnore);
     plan.global_servers = 2;
@@ -386,7 +389,7 @@ TEST(OnlyTheMasterGivesValuesAndInstructions) {
   CHECK_EQ(f.Count(Event::Kind::kCommand) + f.Count(Event::Kind::kRefused), 0u);
 }
 
-TEST(OnlyTheSchedulerSaysWhoTakesPart) {
+TEST(OnlyTheSchedulerReportsMembers) {
   Strict f(true);
   for (const Kind kind : {Kind::kStart, Kind::kStop, Kind::kDead, Kind::kRoster, Kind::kRelease, Kind::kMembers}) {
     const std::string unexpected = std::string("unexpected ") + KindName(kind);
@@ -402,7 +405,7 @@ TEST(OnlyTheSchedulerSaysWhoTakesPart) {
   CHECK_EQ(f.Count(Event::Kind::kReply), 0u);
 }
 
-// A member that only another blames is not lost for it.
+// A member is not lost because one child reports its loss.
 TEST(OnlyNeighboursReportALossAndOnlyParentsAreBelieved) {
   const auto says = [](NodeId who, NodeId whom) { return Control(Kind::kDead, who, {Cluster::Name(whom), "so"}); };
   const std::string strangers = "reports the loss of a node that it has no connection with";
@@ -441,7 +444,7 @@ TEST(BarriersComeInOrderAndFewAtATime) {
   CHECK_EQ(at(64), "barrier 64 after barrier 64");
 }
 
-TEST(NumbersThatAreNoneAreRefused) {
+TEST(NanAndInfinityAreRefused) {
   {
     Strict f(true, NonFinite::kRefuse);
     const Message nan = Transfer(Kind::kPush, f.workers[0], 1, kElements, std::nanf(""));
