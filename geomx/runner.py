@@ -19,7 +19,7 @@ from geomx.limits.watchdog import attended, looking
 from geomx.live import emulation, resume
 from geomx.live.launcher import run_experiment
 from geomx.live.resumption import Resumption
-from geomx.report import both
+from geomx.pages import both
 from geomx.results.prediction import compare
 from geomx.results.results import Results
 from geomx.sim.simulation import simulate

@@ -31,8 +31,8 @@ from geomx.limits.rules import uncollected
 from geomx.limits.watchdog import if_abandoned, looking
 from geomx.options.costs import WORK, CodecCosts
 from geomx.options.schema import RuntimeOptions
+from geomx.pages import page
 from geomx.plugin.parts import as_vector
-from geomx.report import page
 from geomx.results.link_traffic import record_traffic
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results

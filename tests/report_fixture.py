@@ -8,7 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from geomx.report.page import render
+from geomx.pages.page import render
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 

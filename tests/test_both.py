@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from geomx.report import both
+from geomx.pages import both
 from geomx.results.prediction import compare
 from geomx.results.results import Results
 from tests.report_fixture import run

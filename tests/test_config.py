@@ -27,8 +27,8 @@ from geomx.experiment.experiment import Experiment
 from geomx.network.files import to_node_link
 from geomx.network.warnings import ModelWarning
 from geomx.options.schema import Costs, Root, RuntimeOptions, TcpOptions
+from geomx.pages import both
 from geomx.plugin.registry import Registry
-from geomx.report import both
 
 
 @dataclass(frozen=True)

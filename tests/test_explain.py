@@ -16,8 +16,8 @@ from geomx.explaining import explain
 from geomx.explaining.evidence import Evidence
 from geomx.explaining.parts import edge_name, parts_of, sentence
 from geomx.explaining.path import critical_path
+from geomx.pages import wan
 from geomx.plugin.registry import Registry
-from geomx.report import wan
 from geomx.results import trace
 from geomx.runner import run
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from geomx.report import gantt, wan
-from geomx.report.charts import Series, line_chart, ticks
-from geomx.report.markup import Markup, tag
-from geomx.report.page import render
+from geomx.pages import gantt, wan
+from geomx.pages.charts import Series, line_chart, ticks
+from geomx.pages.markup import Markup, tag
+from geomx.pages.page import render
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.terminal import units

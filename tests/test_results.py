@@ -17,7 +17,7 @@ import rich.console
 
 import geomx.errors
 from geomx.network.topology import to_cluster
-from geomx.report.page import render
+from geomx.pages.page import render
 from geomx.results.files import Row, Table, plain, read_table
 from geomx.results.prediction import compare
 from geomx.results.recorder import UNFINISHED, Recorder
@@ -181,7 +181,7 @@ def test_an_aborted_run_keeps_results_and_the_reason(tmp_path: Path) -> None:
 def test_a_killed_process_has_written_its_rows(tmp_path: Path) -> None:
     script = (
         "import os, sys, pathlib\n"
-        "from geomx.report.page import render\n"
+        "from geomx.pages.page import render\n"
         "from geomx.results.recorder import Recorder\n"
         "recorder = Recorder(pathlib.Path(sys.argv[1]), {'schema': 1}, render=render)\n"
         "for i in range(7):\n"

@@ -17,9 +17,9 @@ import pytest
 from geomx.cli import main as cli
 from geomx.errors import ConfigError, GeomxError
 from geomx.options.schema import StudyOptions
+from geomx.pages.comparison import Comparison, Entry
 from geomx.plugin.registration import DEFAULT_SYNC
 from geomx.plugin.registry import Registry
-from geomx.report.comparison import Comparison, Entry
 from geomx.results.results import Results
 from geomx.study import variants as study
 from tests.conftest import present

@@ -141,10 +141,10 @@ ROOMS = {
     "training": "cluster plugin",
     "workloads": "errors frameworks options plugin workload",
     "results": "cluster errors network terminal",
-    "report": "cluster results terminal",
-    "live": "cluster errors events experiment frameworks limits network options plugin report"
+    "pages": "cluster results terminal",
+    "live": "cluster errors events experiment frameworks limits network options plugin pages"
     " results scenario terminal training version workload",
-    "sim": "cluster errors events experiment limits network options plugin report results scenario"
+    "sim": "cluster errors events experiment limits network options plugin pages results scenario"
     " terminal training workload",
     "config": "errors experiment network options plugin",
     "kv": "cluster errors experiment frameworks live network options plugin workload",
@@ -152,16 +152,15 @@ ROOMS = {
     "torch": "errors experiment kv live plugin training",
     "compat": "errors kv live mxnet network options plugin workloads",
     "machines": "cluster config errors experiment live options results",
-    "runner": "config errors experiment limits live report results sim",
+    "runner": "config errors experiment limits live pages results sim",
     "calibrate": "cluster errors experiment live network options plugin terminal version",
-    "study": "config errors experiment limits options plugin report results runner terminal"
+    "study": "config errors experiment limits options plugin pages results runner terminal version",
+    "planning": "cluster config errors experiment options plugin pages results study terminal"
     " version",
-    "planning": "cluster config errors experiment options plugin report results study terminal"
-    " version",
-    "explaining": "errors plugin report results study terminal version",
+    "explaining": "errors plugin pages results study terminal version",
     "testing": "cluster errors experiment network options plugin results runner workload",
     "cli": "calibrate cluster compat config errors experiment explaining limits live machines"
-    " network options planning plugin report results runner study terminal testing version geomx",
+    " network options planning plugin pages results runner study terminal testing version geomx",
     "__main__": "cli",
     "geomx": "errors options plugin results runner version",  # the public package
 }

@@ -22,9 +22,9 @@ from rich.progress import track
 
 import geomx
 from geomx.network.links import PAYLOAD_SHARE
-from geomx.report.bars import Panel, bars
-from geomx.report.markup import Markup
-from geomx.report.picture import standalone
+from geomx.pages.bars import Panel, bars
+from geomx.pages.markup import Markup
+from geomx.pages.picture import standalone
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "plugins"
 COMPUTE_S = 0.3

@@ -16,8 +16,8 @@ from geomx.explaining.parts import Part, parts_of, sentence, to_json
 from geomx.explaining.path import critical_path
 from geomx.explaining.report import SCHEMA, Explanation
 from geomx.explaining.what_if import changes, outcomes
+from geomx.pages import page
 from geomx.plugin.registry import Registry
-from geomx.report import page
 from geomx.results.files import write_json, write_text
 from geomx.version import __version__
 

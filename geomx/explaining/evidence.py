@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx.errors import ConfigError
-from geomx.report.wan import Ways
+from geomx.pages.wan import Ways
 from geomx.results.files import Row, read_network
 from geomx.results.results import Results
 from geomx.results.trace import Span, read

@@ -12,8 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from geomx.report.markup import Markup, tag
-from geomx.report.page import section
+from geomx.pages.markup import Markup, tag
+from geomx.pages.page import section
 from geomx.terminal import units
 
 SCHEMA = 1

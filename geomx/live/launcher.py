@@ -26,7 +26,7 @@ from geomx.live.journal import Note, Reader, stem
 from geomx.live.journal import path as file_of
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
-from geomx.report import page
+from geomx.pages import page
 from geomx.results.link_traffic import record_traffic
 from geomx.results.participation import Partial
 from geomx.results.recorder import Recorder

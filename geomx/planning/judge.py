@@ -26,10 +26,10 @@ from joblib import cpu_count
 from geomx.errors import GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.options.schema import PER_ITERATION, TO_ACCURACY, PlanOptions
+from geomx.pages.comparison import TARGET_SHARE
 from geomx.planning.alone import Alone
 from geomx.planning.candidates import BASELINE, Candidate, Space
 from geomx.planning.outcome import HELD, LIVE_HELD, Outcome, Standing, mean
-from geomx.report.comparison import TARGET_SHARE
 from geomx.results.results import Results
 from geomx.study.variants import Variant, carry_out, finished, key_of
 from geomx.terminal.progress import progress

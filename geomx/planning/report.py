@@ -19,15 +19,15 @@ from rich.text import Text
 
 from geomx.experiment.experiment import Experiment
 from geomx.options.schema import TO_ACCURACY
+from geomx.pages.bars import Panel, bars
+from geomx.pages.markup import Markup, tag
+from geomx.pages.page import command_line, document, footer, section
+from geomx.pages.picture import standalone
 from geomx.planning.candidates import BASELINE
 from geomx.planning.certainty import Certainty, Fidelity
 from geomx.planning.judge import Judge
 from geomx.planning.outcome import Outcome, Standing, mean
 from geomx.planning.verdict import verdict
-from geomx.report.bars import Panel, bars
-from geomx.report.markup import Markup, tag
-from geomx.report.page import command_line, document, footer, section
-from geomx.report.picture import standalone
 from geomx.results.files import write_json, write_text
 from geomx.terminal import units
 from geomx.version import __version__

@@ -28,10 +28,10 @@ from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import PluginWarning
 from geomx.limits.watchdog import attended, own_process
 from geomx.options.schema import StudyOptions
+from geomx.pages.comparison import Comparison, Entry
 from geomx.plugin.calling import one_line
 from geomx.plugin.registration import DEFAULT_SYNC
 from geomx.plugin.registry import Registry
-from geomx.report.comparison import Comparison, Entry
 from geomx.results.results import Results
 from geomx.runner import check, execute
 from geomx.terminal.progress import progress, quiet

@@ -14,9 +14,9 @@ from typing import Any
 
 import networkx as nx
 
-from geomx.report import gantt, wan
-from geomx.report.charts import Series, legend_key, line_chart
-from geomx.report.markup import Markup, tag
+from geomx.pages import gantt, wan
+from geomx.pages.charts import Series, legend_key, line_chart
+from geomx.pages.markup import Markup, tag
 from geomx.results.files import Row
 from geomx.results.results import Results
 from geomx.results.tables import remark, title

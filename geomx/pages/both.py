@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from geomx.report.charts import Series, line_chart
-from geomx.report.markup import Markup, tag
-from geomx.report.page import (
+from geomx.pages.charts import Series, line_chart
+from geomx.pages.markup import Markup, tag
+from geomx.pages.page import (
     by_iteration,
     command_line,
     document,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from geomx.report.markup import Markup, tag
-from geomx.report.page import asset
+from geomx.pages.markup import Markup, tag
+from geomx.pages.page import asset
 
 _NAMESPACE = 'xmlns="http://www.w3.org/2000/svg"'
 _FONT = "svg { font: 12px system-ui, sans-serif; font-variant-numeric: tabular-nums; }"

@@ -19,10 +19,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from geomx.report.bars import Panel, bars
-from geomx.report.markup import Markup, tag
-from geomx.report.page import command_line, document, footer, repeating, section
-from geomx.report.picture import standalone
+from geomx.pages.bars import Panel, bars
+from geomx.pages.markup import Markup, tag
+from geomx.pages.page import command_line, document, footer, repeating, section
+from geomx.pages.picture import standalone
 from geomx.results.files import replacing, write_json, write_text
 from geomx.results.results import Results
 from geomx.results.tables import condition

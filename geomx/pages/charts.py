@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from geomx.report.markup import Markup, join, svg, tag
+from geomx.pages.markup import Markup, join, svg, tag
 
 WIDTH, HEIGHT = 340.0, 220.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 36.0, 8.0, 8.0, 36.0

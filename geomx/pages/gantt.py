@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from geomx.report.charts import legend_key, ticks
-from geomx.report.markup import Markup, join, svg, tag
+from geomx.pages.charts import legend_key, ticks
+from geomx.pages.markup import Markup, join, svg, tag
 from geomx.results.files import Row
 from geomx.results.trace import Span
 from geomx.terminal import units

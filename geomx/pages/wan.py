@@ -19,7 +19,7 @@ from typing import Any
 import networkx as nx
 
 from geomx.cluster.routes import Routes
-from geomx.report.markup import Markup, join, svg, tag
+from geomx.pages.markup import Markup, join, svg, tag
 from geomx.results.files import Row
 from geomx.terminal import units
 

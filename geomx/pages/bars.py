@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from geomx.report.markup import Markup, join, svg, tag
+from geomx.pages.markup import Markup, join, svg, tag
 
 LINE, BAR, HEAD = 24.0, 14.0, 30.0
 NAMES, PANEL, GAP, TEXT = 190.0, 210.0, 18.0, 68.0
