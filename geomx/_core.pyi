@@ -529,6 +529,14 @@ class TrainingPlan:
         The number of layers; (elements, layer, [(offset, elements, server, priority)]) by key.
         """
 
+class TransferModel:
+    """
+    The way of a transfer and its TCP, its weight and class, and its pace: bytes/s on the edges;
+    infinite for TCP's own. A lower class goes first; training is class 0.
+    """
+
+    def __init__(self, link: LinkModel, weight: float = 1.0, priority_class: int = 0, pace: float = float('inf')) -> None: ...
+
 class Fabric:
     """All nodes of an experiment over the fluid WAN, in virtual time."""
 
@@ -682,6 +690,58 @@ class Fabric:
 
     @property
     def solves(self) -> int: ...
+
+    def set_capacity(self, edge: int, bytes_per_s: float, now_ns: int) -> None:
+        """Set an edge's bandwidth from now on; its schedule ends."""
+
+    def set_delay(self, edge: int, delay_ns: int) -> None:
+        """
+        Set an edge's delay, for links and transfers that are added or changed from now on.
+        """
+
+    def change_link(self, source: int, target: int, link: LinkModel, now_ns: int) -> None:
+        """
+        Change the way of messages that leave from now on, its delay or its loss.
+        """
+
+    def start_transfer(self, transfer: TransferModel, bytes: float, now_ns: int) -> int:
+        """
+        Send bytes over a connection of their own; ends with "transferred". Returns its number.
+        """
+
+    def change_transfer(self, id: int, transfer: TransferModel, now_ns: int) -> None: ...
+
+    def cancel_transfer(self, id: int, now_ns: int) -> float:
+        """Give a transfer up; return the bytes that have left."""
+
+    def transfer_left(self, id: int, now_ns: int) -> float:
+        """Return the bytes of a transfer that have not left."""
+
+    def transfer_rate(self, id: int) -> float:
+        """Return a transfer's payload bytes/s."""
+
+    def stretch(self, node: int, times: float) -> None:
+        """
+        Let a node's computing and its work on messages take a multiple of their time.
+        """
+
+    def load(self, edge: int) -> float:
+        """Return the bytes/s on an edge."""
+
+    def capacity(self, edge: int, now_ns: int) -> float:
+        """Return an edge's bandwidth in bytes/s."""
+
+    def queued(self, edge: int, now_ns: int) -> float:
+        """Return the bytes that senders hold for an edge."""
+
+    def flows(self, now_ns: int) -> list:
+        """
+        Return (whether a transfer, source, target, transfer, reliable, payload bytes/s, payload bytes
+        left) of each message and transfer under way.
+        """
+
+    def edges_carried(self, now_ns: int) -> list[float]:
+        """Return the bytes that have been sent over each edge, by id."""
 
 def why_no_namespaces() -> str:
     """

@@ -7,8 +7,9 @@ functions run on the thread of the training loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,96 @@ class Events:
         """
         for observer in self._observers:
             observer(events)
+
+
+# ---- events of the simulated world (docs/world.md) ----
+
+
+@dataclass(frozen=True)
+class StepEnded:
+    """A worker has ended a local step.
+
+    Attributes:
+        time_s: Seconds since the start of the run.
+        worker: The worker's name.
+        step: Number of the step, from 0.
+        loss: Training loss of its batch; NaN in a run of sizes alone.
+    """
+
+    time_s: float
+    worker: str
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class ValueArrived:
+    """A new value of a tensor has arrived at a worker.
+
+    Attributes:
+        time_s: Seconds since the start of the run.
+        worker: The worker's name.
+        tensor: Name of the tensor.
+        round: Its round.
+    """
+
+    time_s: float
+    worker: str
+    tensor: str
+    round: int
+
+
+@dataclass(frozen=True)
+class EdgeChanged:
+    """An edge of the WAN was changed by a program or a scenario.
+
+    Attributes:
+        time_s: Seconds since the start of the run.
+        source: Where the edge begins.
+        target: Where it ends.
+        changes: The attributes that were set: ``bandwidth_mbps``, ``delay_ms``, ``loss``, ``up``.
+    """
+
+    time_s: float
+    source: str
+    target: str
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TransferEnded:
+    """The last byte of a transfer has arrived, or it was cancelled.
+
+    Attributes:
+        time_s: Seconds since the start of the run.
+        source: Name of the sending node.
+        target: Name of the receiving node.
+        sent_bytes: Bytes that had left.
+        started_s: When it began.
+        cancelled: Whether it was cancelled.
+    """
+
+    time_s: float
+    source: str
+    target: str
+    sent_bytes: float
+    started_s: float
+    cancelled: bool
+
+
+@dataclass(frozen=True)
+class NodeActed:
+    """Something was done to a node by a program or a scenario.
+
+    Attributes:
+        time_s: Seconds since the start of the run.
+        node: Name of the node.
+        what: ``kill``, ``restart``, ``pause`` or ``slow``.
+    """
+
+    time_s: float
+    node: str
+    what: str
+
+
+WorldEvent = StepEnded | ValueArrived | EdgeChanged | TransferEnded | NodeActed

@@ -14,6 +14,7 @@ from geomx.config.compose import compose
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.costs import this_machine
 from geomx.experiment.experiment import Experiment
+from geomx.experiment.validation import check_programs
 from geomx.limits.rules import Calls, memory_limited
 from geomx.limits.watchdog import attended, looking
 from geomx.live import emulation, resume
@@ -22,7 +23,9 @@ from geomx.live.resumption import Resumption
 from geomx.pages import both
 from geomx.results.prediction import compare
 from geomx.results.results import Results
+from geomx.scenario.programs import program_of
 from geomx.sim.simulation import simulate
+from geomx.sim.world import World
 
 _ASSIGNS = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=")
 RUNNERS: dict[str, Callable[[Experiment, Path], Results]] = {
@@ -108,7 +111,7 @@ def _execute_both(experiment: Experiment, directory: Path) -> Results:
     return live
 
 
-def run(*overrides: str | Sequence[str]) -> Results:
+def run(*overrides: str | Sequence[str], world: Callable[[World], object] | None = None) -> Results:
     """Run an experiment as the command line would, and return its results.
 
     Files are left where the command line leaves them; `Results.directory` says where. A sweep
@@ -120,6 +123,8 @@ def run(*overrides: str | Sequence[str]) -> Results:
 
     Args:
         overrides: The overrides of the command line: in one sequence, or one by one.
+        world: A function that is called with the simulated world when the run begins, and may
+            start processes that act on it (docs/world.md).
 
     Returns:
         The results; with ``mode=both`` those of the live run.
@@ -142,6 +147,10 @@ def run(*overrides: str | Sequence[str]) -> Results:
         if resume.asked(listed):
             return execute(*resume.read(listed))
         experiment, directory = compose(listed)
+        if world is not None:
+            programs = (*experiment.programs, program_of(world))
+            experiment = dataclasses.replace(experiment, programs=programs)
+            check_programs(experiment)
         return execute(experiment, directory)
 
     return attended(work)

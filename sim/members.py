@@ -15,8 +15,8 @@ import simpy
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.results.participation import Partial, Shards
+from geomx.sim.protocols import Notice, Running, Worker
 from geomx.sim.worker import SimulatedWorker
-from geomx.sim.world import Notice, Worker, World
 from geomx.training.pace import NS
 
 KILLED = "it was killed by the scenario"
@@ -32,7 +32,7 @@ class Members:
         unjoined: Ids of nodes that have not joined yet.
     """
 
-    def __init__(self, simulation: World) -> None:
+    def __init__(self, simulation: Running) -> None:
         self._simulation = simulation
         self._participation = simulation.recorder.continues()
         self._processes: dict[int, simpy.Process] = {}

@@ -12,9 +12,9 @@ import simpy
 from geomx.errors import GeomxError, PluginError
 from geomx.limits.watchdog import Look
 from geomx.plugin.calling import one_line
+from geomx.sim.protocols import Running
 from geomx.sim.standstill import standstill
 from geomx.sim.worker import SimulatedWorker
-from geomx.sim.world import World
 from geomx.training.pace import NS
 
 _STANDS_STILL = "the workers wait, and only plugins' processes run"
@@ -34,7 +34,7 @@ class Instant(Look):
         base: The function that runs SimPy's loop.
     """
 
-    def __init__(self, simulation: World, limit_s: float, base: CodeType) -> None:
+    def __init__(self, simulation: Running, limit_s: float, base: CodeType) -> None:
         super().__init__(limit_s)
         self._base = base
         self._simulation = simulation
@@ -70,7 +70,7 @@ class Instant(Look):
         )
 
 
-def failure(error: Exception, simulation: World) -> Exception:
+def failure(error: Exception, simulation: Running) -> Exception:
     """Convert an exception of SimPy's loop to one that names the process that raised it.
 
     SimPy raises a copy of what a process raised, without its traceback, and a `RuntimeError` of its
@@ -106,7 +106,7 @@ def _origin(error: Exception) -> tuple[simpy.Process | None, Exception]:
     return process, origin
 
 
-def _next(simulation: World) -> Any:
+def _next(simulation: Running) -> Any:
     """Return the process or plugin's callback that the next event of this instant will call."""
     head = simulation.env._queue[:1]
     calls = head[0][-1].callbacks if head and head[0][0] == simulation.env.now else None
@@ -121,7 +121,7 @@ def _is_worker(process: simpy.Process) -> bool:
     return getattr(process._generator, "gi_code", None) is SimulatedWorker.run.__code__
 
 
-def _name(what: Any, simulation: World) -> str:
+def _name(what: Any, simulation: Running) -> str:
     """Return the name of a process or a callback for errors, with its plugin if known."""
     is_process = isinstance(what, simpy.Process)
     function = what._generator if is_process else what

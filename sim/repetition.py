@@ -7,7 +7,7 @@ again and again: its rows, bytes and messages are recorded as often as it would,
 which differ because workers announce them, are simulated again. The results are those of the whole
 run, to the nanosecond.
 
-This is done only where it is exact: without numerics, observers and plugins' own SimPy processes,
+This is done only where it is exact: without numerics, observers, programs and SimPy processes,
 with workers that synchronise by a fixed schedule, and with parts (codecs, slicers, policies) that
 describe how their next decisions depend on the past. Random losses and jitter never repeat.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from geomx.sim.world import IterationRow, Notice, World
+from geomx.sim.protocols import IterationRow, Notice, Running
 
 ATTEMPTS = 64
 """Limit on the number of fingerprints, after which a run is considered aperiodic."""
@@ -29,7 +29,7 @@ class Repetition:
         simulation: The simulation before its start.
     """
 
-    def __init__(self, simulation: World) -> None:
+    def __init__(self, simulation: Running) -> None:
         self._simulation = simulation
         workers = list(simulation.workers.values())
         self._first = workers[0]
@@ -37,6 +37,7 @@ class Repetition:
             simulation.experiment.sim.skip
             and simulation.model is None
             and not simulation.events.observed
+            and not simulation.programmed
             and all(getattr(worker.steps.sync, "stepwise", False) for worker in workers)
         )
         self._ended_ns = 0

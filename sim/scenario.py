@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import cached_property
 from typing import Any
 
 import simpy
@@ -13,58 +14,92 @@ from geomx.experiment.wiring import peers
 from geomx.scenario import Act, Scenario
 from geomx.scenario.acts import NS
 from geomx.sim.members import KILLED, Members
-from geomx.sim.world import World
+from geomx.sim.protocols import Running
 
 VERBS = {"pause": "cut", "kill": "cut", "resume": "reconnect", "restart": "reconnect"}
 """The operation on all links of a node that simulates an act on the node itself."""
 
 
-def play(simulation: World, scenario: Scenario, members: Members | None) -> None:
+def play(simulation: Running, scenario: Scenario) -> None:
     """Schedule the acts of a scenario in a simulation that is about to run.
 
     Args:
         simulation: The simulation.
         scenario: Its scenario.
-        members: The processes of a run that continues without lost nodes; None for other runs.
     """
     if scenario:
-        simulation.fabric.expect_faults()
-        simulation.env.process(_acts(simulation, scenario, members))
+        simulation.env.process(_play(simulation, scenario))
 
 
-def _acts(
-    simulation: World, scenario: Scenario, members: Members | None
-) -> Generator[simpy.Event, Any, None]:
-    experiment = simulation.experiment
-    cluster = experiment.cluster
-    linked = {
-        node.id: {peer.id for peer in peers(cluster, experiment.selection, node)}
-        for node in cluster.nodes
-    }
+def _play(simulation: Running, scenario: Scenario) -> Generator[simpy.Event, Any, None]:
     for act in scenario.acts():
         yield simulation.env.timeout(act.at_ns - simulation.env.now)
-        if row := scenario.row(act):
+        simulation.acts.carry_out(act, scenario.row(act))
+
+
+class Acts:
+    """What may be done to the links and nodes of a simulation.
+
+    Args:
+        simulation: The simulation, built.
+        members: The processes of a run that continues without lost nodes; None for other runs.
+    """
+
+    def __init__(self, simulation: Running, members: Members | None) -> None:
+        self._simulation, self._members = simulation, members
+
+    @cached_property
+    def _linked(self) -> dict[int, set[int]]:
+        experiment = self._simulation.experiment
+        cluster = experiment.cluster
+        return {
+            node.id: {peer.id for peer in peers(cluster, experiment.selection, node)}
+            for node in cluster.nodes
+        }
+
+    def carry_out(self, act: Act, row: dict[str, Any] | None) -> None:
+        """Carry out an act now.
+
+        Args:
+            act: The act; the end of one that lasts is another act.
+            row: Its row in ``faults`` of ``summary.json``; None for the end of an event.
+
+        Raises:
+            NodeLost: A node was killed without which the run ends.
+        """
+        simulation, members = self._simulation, self._members
+        nodes, now = simulation.experiment.cluster.nodes, simulation.env.now
+        if row is not None:
             if act.what == "kill" and act.for_ns and members is None:
                 row["recovered_s"] = act.for_ns / NS
             simulation.recorder.fault(row)
         if act.what in ("join", "leave"):
             assert members is not None  # checked when the experiment was composed
-            _membership(act, [cluster.nodes[each] for each in sorted(act.one)], members)
-            continue
+            _membership(act, [nodes[each] for each in sorted(act.one)], members)
+            return
         if act.what in ("kill", "restart") and members:
             do_to = members.kill if act.what == "kill" else members.restart
-            do_to(cluster.nodes[min(act.one)])
-            continue
+            do_to(nodes[min(act.one)])
+            return
         if act.what == "kill" and not act.for_ns:
-            raise NodeLost(cluster.nodes[min(act.one)].name, KILLED)
+            raise NodeLost(nodes[min(act.one)].name, KILLED)
         if act.what in ("pause", "kill"):
-            simulation.fabric.pause(min(act.one), act.for_ns, simulation.env.now)
+            simulation.fabric.pause(min(act.one), act.for_ns, now)
         # To its peers, a node that does not run equals one whose links are cut. A killed
         # node resumes where it was.
-        verb = VERBS.get(act.what, act.what)
-        do = getattr(simulation.fabric, verb)
-        for one, other in _pairs(act, linked):
-            do(one, other, simulation.env.now)
+        do = getattr(simulation.fabric, VERBS.get(act.what, act.what))
+        for one, other in self._pairs(act):
+            do(one, other, now)
+
+    def _pairs(self, act: Act) -> list[tuple[int, int]]:
+        """Return the links that an act affects; all links of a node for an act on a node."""
+        linked = self._linked
+        return [
+            (one, other)
+            for one in sorted(act.one)
+            for other in sorted(act.other or linked.keys() - act.one)
+            if other in linked[one] or one in linked[other]
+        ]
 
 
 def _membership(act: Act, nodes: list[NodeSpec], members: Members) -> None:
@@ -72,13 +107,3 @@ def _membership(act: Act, nodes: list[NodeSpec], members: Members) -> None:
         members.join(nodes)
     else:
         members.leave(nodes[0])
-
-
-def _pairs(act: Act, linked: dict[int, set[int]]) -> list[tuple[int, int]]:
-    """Return the links that an act affects; all links of a node for an act on a node."""
-    return [
-        (one, other)
-        for one in sorted(act.one)
-        for other in sorted(act.other or linked.keys() - act.one)
-        if other in linked[one] or one in linked[other]
-    ]

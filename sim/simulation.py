@@ -30,32 +30,29 @@ from geomx.experiment.wiring import node_config, shards
 from geomx.limits.rules import uncollected
 from geomx.limits.watchdog import if_abandoned, looking
 from geomx.options.costs import WORK, CodecCosts
-from geomx.options.schema import RuntimeOptions
 from geomx.pages import page
 from geomx.plugin.parts import as_vector
-from geomx.results.link_traffic import record_traffic
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
-from geomx.results.traffic import EdgeTraffic
+from geomx.sim.bundles import frames_per_event
 from geomx.sim.clock import FOREVER, Clock
 from geomx.sim.endpoints import handle, of_servers, of_workers
 from geomx.sim.members import Members
 from geomx.sim.network import add_edges, connect
 from geomx.sim.processes import Instant, failure
+from geomx.sim.protocols import IterationRow, Worker
 from geomx.sim.repetition import Repetition
-from geomx.sim.scenario import play
+from geomx.sim.scenario import Acts, play
 from geomx.sim.standstill import standstill
+from geomx.sim.totals import record_totals
 from geomx.sim.worker import SimulatedWorker
-from geomx.sim.world import IterationRow, Worker
+from geomx.sim.world import World
 from geomx.terminal.progress import progress, stage
 from geomx.training.pace import NS, Pace
 from geomx.workload import Model
 
 AFTER_EVERYTHING = EventPriority(2)
 """SimPy priority of the network: it runs after all other events of an instant."""
-
-MOST_FRAMES = 256
-"""Frames of the usual size in one event: 64 MiB, the most that a message can hold."""
 
 
 class Simulation:
@@ -77,6 +74,8 @@ class Simulation:
         skipped_ns: Time that was skipped (see `geomx.sim.repetition`); the run's time is the sum of
             SimPy's and this.
         idle: Whether only plugins' processes have events left.
+        programs: Functions of the world that begin with the run.
+        acts: What may be done to links and nodes.
     """
 
     def __init__(self, experiment: Experiment, recorder: Recorder) -> None:
@@ -113,6 +112,8 @@ class Simulation:
         self.skipped_ns = 0
         self.idle = False
         self._end_ns = 0
+        self._world: World | None = None
+        self.programs = experiment.programs
         self._advance: Any = lambda *args, **fields: None
         times_s = [(layer.forward_s, layer.backward_s) for layer in workload.layers]
         self.pace = lru_cache(maxsize=None)(partial(Pace.of, times_s))
@@ -147,7 +148,7 @@ class Simulation:
             "worker": handle(of_workers(experiment, self.costs)),
         }
         self.fabric.share_cores(experiment.costs.cores or 0)
-        self._bundled = self._bundle()
+        self._bundled = frames_per_event(experiment, self.shards)
         for node in stage(cluster.nodes, "building nodes"):
             self.fabric.add_node(self.config(node), costs[node.role])
         self.fabric.report_values(self.events.observed)
@@ -176,25 +177,6 @@ class Simulation:
         )
         return config
 
-    def _bundle(self) -> int:
-        """Return the number of frames that may be sent as one event, unless slicers restrict it.
-
-        More than one only if nothing can come between two frames: no other priorities and no
-        orders of a coordinator, and no jitter, which is drawn for every message.
-        """
-        experiment, cluster = self.experiment, self.experiment.cluster
-        priorities = {piece[3] for pieces in self.shards for piece in pieces}
-        jitter = any("jitter_ms" in data for _, _, data in cluster.graph.edges(data=True))
-        alike = (
-            experiment.sim.bundle
-            and self.model is None
-            and experiment.runtime.frame_bytes == RuntimeOptions().frame_bytes
-            and len(priorities) == 1
-            and not experiment.selection.coordinators(cluster)
-            and not jitter
-        )
-        return MOST_FRAMES if alike else 1
-
     # ---- running ----
 
     def run(self) -> Results:
@@ -208,17 +190,43 @@ class Simulation:
         total = self.experiment.iterations * len(self.workers)
         if self.experiment.faults.continues:
             self.members = Members(self)
-        if self.members:
+        self.acts = Acts(self, self.members)
+        if self.members or self.experiment.event_schedule or self.programmed:
             self.fabric.expect_faults()
+        if self.members:
             end: simpy.Event = self.members.start()
         else:
             processes = [self.env.process(worker.run()) for worker in self.workers.values()]
             end = simpy.AllOf(self.env, processes)
         self._schedule_network(0)
-        play(self, self.experiment.event_schedule, self.members)
+        play(self, self.experiment.event_schedule)
+        self._start_programs()
         with progress(total, "simulating") as self._advance, uncollected():
             self._go(end)
         return self._finish(time.monotonic() - started)
+
+    @property
+    def programmed(self) -> bool:
+        """Whether programs or plugins act on the world."""
+        return bool(self.programs) or self.experiment.selection.answers("geomx_scenario")
+
+    @property
+    def world(self) -> World:
+        """The world, which is made when it is asked for."""
+        if self._world is None:
+            self._world = World(self, self._edges)
+        return self._world
+
+    def _start_programs(self) -> None:
+        if not self.programmed:
+            return
+        self.experiment.selection.scenario(self.world)
+        for program in self.programs:
+            program.start(self.world)
+
+    def begin(self, worker: Worker) -> float:
+        """Return the multiple of the usual time that a worker's next step takes."""
+        return 1.0 if self._world is None else self._world.compute.begin(worker)
 
     def _go(self, end: simpy.Event) -> None:
         try:
@@ -238,6 +246,8 @@ class Simulation:
         self.env.schedule(event, AFTER_EVERYTHING, delay_ns)
 
     def _run_network(self, _: simpy.Event) -> None:
+        if self._world is not None:
+            self._world.look()
         horizon = self.env.peek()
         limit = FOREVER if math.isinf(horizon) else int(horizon)
         if limit == self.env.now:
@@ -267,7 +277,11 @@ class Simulation:
             if kind == "non_finite":
                 self._not_finite(node, key, round_number, text)
                 continue
-            if kind == "value":
+            if kind == "transferred":
+                self.world.wan.arrived(key)
+            elif kind == "value":
+                if self._world is not None:
+                    self._world.value_arrived(node, key, round_number)
                 self.workers[node].on_value(key, round_number)
             elif kind == "reply":
                 self.workers[node].on_reply(values)
@@ -289,6 +303,8 @@ class Simulation:
     def iteration(self, row: IterationRow, loss: float = math.nan) -> None:
         """Record a finished local step of a worker, `row`, with its training loss."""
         self.repetition.add(row)
+        if self._world is not None:
+            self._world.step_ended(row, loss)
         later_ns = self.skipped_ns
         self.write(
             row._replace(start_ns=row.start_ns + later_ns, end_ns=row.end_ns + later_ns), loss
@@ -304,8 +320,8 @@ class Simulation:
             worker.spec.party,
             step,
             start_ns / NS,
-            worker.compute_s,
-            max(0.0, (end_ns - start_ns) / NS - worker.compute_s),
+            worker.took_s,
+            max(0.0, (end_ns - start_ns) / NS - worker.took_s),
             end_s,
             known,
             self.experiment.workload.batch_size,
@@ -347,43 +363,11 @@ class Simulation:
 
     def _finish(self, wall_seconds: float) -> Results:
         self._judge_latest()
-        nodes = self.experiment.cluster.nodes
-        for source, target, push, pull, control, busy_ns in self.fabric.links():
-            ends = nodes[source], nodes[target]
-            record_traffic(self.recorder, *ends, push, pull, control, busy_ns / NS)
-        edges_ns = self.fabric.edges_busy()
-        busy_s = {edge: edges_ns[number] / NS for edge, number in self._edges.items()}
-        self.recorder.edges(EdgeTraffic(self.experiment.cluster, self.experiment.seed, busy_s))
-        spans = self.fabric.spans()
-        for node, peer, name, kind, about, start_ns, end_ns in spans:
-            self.recorder.span(
-                nodes[node].name,
-                nodes[node].party,
-                f"{kind} to {nodes[peer].name}" if name == "send" else name,
-                "compute" if name in ("forward", "backward") else name,
-                start_ns / NS,
-                (end_ns - start_ns) / NS,
-                **about,
-            )
-        if lost := self.fabric.spans_dropped:
-            most = self.experiment.sim.max_spans
-            early = most - most // 2
-            # If fewer than fit were kept, the others were lost to a repetition.
-            borders = [span[-1] / NS for span in spans[early - 1 : early + 1]]
-            full = len(spans) == most > 1
-            self.recorder.spans_lost(lost, *(borders if full else (0.0, 0.0)))
-        worked_ns = self.fabric.worked()
-        busiest = max(nodes, key=lambda node: worked_ns[node.id])
-        self.recorder.endpoint(busiest.name, worked_ns[busiest.id] / NS)
-        shard_rounds = 0
-        for node in self.experiment.cluster.global_servers:
-            counts = self.fabric.node_stats(node.id)
-            self.recorder.global_server(counts)
-            shard_rounds += counts["rounds"]
+        rounds = record_totals(self, self._edges, self._end_ns / NS)
         if self.members:
             self.members.finish(self.shards)
-        rounds = shard_rounds // sum(len(pieces) for pieces in self.shards)
-        return self.recorder.finish(self._end_ns / NS, rounds, wall_seconds)
+        whole = rounds // sum(len(pieces) for pieces in self.shards)
+        return self.recorder.finish(self._end_ns / NS, whole, wall_seconds)
 
 
 def simulate(experiment: Experiment, directory: Path) -> Results:

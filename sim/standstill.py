@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from geomx.sim.world import World
+from geomx.sim.protocols import Running
 from geomx.training.pace import NS
 
 _SHOWN = 3  # names of a list that are shown; the others are counted
 
 
-def standstill(simulation: World) -> str:
+def standstill(simulation: Running) -> str:
     """Describe which workers and servers wait for which values, and for whom.
 
     Args:
@@ -26,7 +26,7 @@ def standstill(simulation: World) -> str:
     return f"came to a standstill at {now_s:.9g} s: {why}"
 
 
-def _workers(simulation: World) -> Iterator[str]:
+def _workers(simulation: Running) -> Iterator[str]:
     """Yield what workers wait for, grouped by the awaited value."""
     together: dict[str, list[str]] = defaultdict(list)
     cluster, selection = simulation.experiment.cluster, simulation.experiment.selection
@@ -42,7 +42,7 @@ def _workers(simulation: World) -> Iterator[str]:
         yield f"{_listed(names)} wait{'s' * (len(names) == 1)} for {what}"
 
 
-def _servers(simulation: World) -> Iterator[str]:
+def _servers(simulation: Running) -> Iterator[str]:
     """Yield the nodes that servers wait for, for the first key of each server."""
     cluster = simulation.experiment.cluster
     ended = {worker.spec.id for worker in simulation.workers.values() if worker.ended}
@@ -58,7 +58,7 @@ def _servers(simulation: World) -> Iterator[str]:
             yield f"{node.name} waits for {_value(simulation, key, round_number)}{whom}"
 
 
-def _value(simulation: World, key: int, round_number: int) -> str:
+def _value(simulation: Running, key: int, round_number: int) -> str:
     name = simulation.experiment.workload.tensors[key].name
     return f"round {round_number} of {name}" if round_number else f"the initial value of {name}"
 

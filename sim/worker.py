@@ -22,7 +22,7 @@ from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.events import Event
 from geomx.plugin.parts import as_vector, optimizer_text
-from geomx.sim.world import IterationRow, World
+from geomx.sim.protocols import IterationRow, Running
 from geomx.training.pace import NS
 from geomx.training.passes import Backward, Forward, evaluates, passes
 from geomx.training.steps import Steps
@@ -43,19 +43,23 @@ class SimulatedWorker:
 
     Attributes:
         steps: Its local steps.
-        compute_s: Seconds of computing in one step.
+        compute_s: Seconds of computing in one step, as the workload says.
+        took_s: Seconds of computing in the present step.
+        loss: Training loss of the last step; NaN without numerics.
         parameters: Arrays by key; empty without numerics.
         ended: Whether its training has ended.
     """
 
-    def __init__(self, simulation: World, spec: NodeSpec, rank: int, returns: bool = False) -> None:
+    def __init__(
+        self, simulation: Running, spec: NodeSpec, rank: int, returns: bool = False
+    ) -> None:
         self.simulation = simulation
         self.spec = spec
         self.rank = rank
         self.ended = False
         self._returns = returns
         pace = simulation.pace(spec.speed)
-        self.compute_s = pace.seconds
+        self.compute_s = self.took_s = pace.seconds
         self.parameters: list[Vector] = []
         experiment = simulation.experiment
         self.steps = Steps(simulation.policy, experiment.cluster, spec, experiment.iterations)
@@ -70,7 +74,7 @@ class SimulatedWorker:
         self._answers: deque[list[float]] = deque()  # unread replies of the coordinator
         self._pulled = True  # new values have arrived or are in flight
         self._gradients: list[Vector] = []
-        self._loss = float("nan")
+        self.loss = float("nan")
         self._start_ns = 0
         self._due: tuple[int, float] | None = None  # step and end of the due evaluation
         simulation.fabric.train(spec.id, simulation.plan, pace.native)
@@ -117,12 +121,13 @@ class SimulatedWorker:
     def _forward(self, order: Forward) -> Generator[simpy.Event, Any, None]:
         simulation = self.simulation
         self._start_ns = simulation.env.now
+        self.took_s = self.compute_s * simulation.begin(self)
         simulation.fabric.forward(self.spec.id, self._start_ns)
         yield self._carried_out()
         if simulation.model is not None:
             self._take_values(final=False)
             self._compute(simulation.model)
-        order.compute_s = self.compute_s
+        order.compute_s = self.took_s
 
     def _backward(self, order: Backward) -> Generator[simpy.Event, Any, None]:
         simulation, report = self.simulation, order.report
@@ -132,7 +137,7 @@ class SimulatedWorker:
             self.spec.id,
             order.push,
             self._pushed() if self._pulled and simulation.model is not None else None,
-            self._loss,
+            self.loss,
             order.last,
             None if report is None else (report.host, report.coordinator, report.values),
             env.now,
@@ -140,7 +145,7 @@ class SimulatedWorker:
         yield self._carried_out()
         self._catch_up()
         step = self.steps.step  # includes steps that were counted as repetitions
-        simulation.iteration(IterationRow(self, step, self._start_ns, env.now), self._loss)
+        simulation.iteration(IterationRow(self, step, self._start_ns, env.now), self.loss)
         every = simulation.experiment.evaluate_every
         if simulation.model is not None and evaluates(self.steps, every):
             self._due = step, env.now / NS
@@ -184,7 +189,7 @@ class SimulatedWorker:
         shapes = experiment.workload.tensors
         for key, tensor in enumerate(shapes):
             model.set(key, self.parameters[key].reshape(tensor.shape))
-        self._loss = model.step(self.steps.step, self.rank, len(experiment.cluster.workers))
+        self.loss = model.step(self.steps.step, self.rank, len(experiment.cluster.workers))
         self._gradients = [as_vector(model.get(model.gradients, key)) for key in range(len(shapes))]
         for key, optimizer in enumerate(self._optimizers):
             optimizer.update(self.parameters[key], self._gradients[key])

@@ -80,7 +80,7 @@ def test_a_scenario_comes_from_a_file_or_the_command_line(tmp_path: Path) -> Non
     assert (drawn.what, drawn.targets) == ("kill", ("any worker",))
     for wrong, why in (
         (tmp_path / "none.yaml", "cannot be read"),
-        ("world.py", "must be a list of events, or a file NAME.yaml"),
+        ("world.txt", "must be a list of events, a file NAME.yaml of one, or a program NAME.py"),
         ("5", "must be a list of events"),
     ):
         with pytest.raises(ConfigError, match=f"scenario={wrong}: {why}"):

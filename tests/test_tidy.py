@@ -152,7 +152,7 @@ ROOMS = {
     "torch": "errors experiment kv live plugin training",
     "compat": "errors kv live mxnet network options plugin workloads",
     "machines": "cluster config errors experiment live options results",
-    "runner": "config errors experiment limits live pages results sim",
+    "runner": "config errors experiment limits live pages results scenario sim",
     "calibrate": "cluster errors experiment live network options plugin terminal version",
     "study": "config errors experiment limits options plugin pages results runner terminal version",
     "planning": "cluster config errors experiment options plugin pages results study terminal"

@@ -29,6 +29,7 @@ SMALL = (
     "adabelief",
     "apart",
     "branches",
+    "crowd",
     "ratings",
     "stalls",
     "tails",

@@ -204,7 +204,22 @@ class Cluster:
         Raises:
             KeyError: There is no route.
         """
-        edges = tuple(pairwise(self._routes(source.name, target.name)))
+        return self.route(source.name, target.name)
+
+    def route(self, source: str, target: str) -> Path:
+        """Return the route between two nodes of the graph, routers included, as `path` does.
+
+        Args:
+            source: Name of the first node.
+            target: Name of the last node.
+
+        Returns:
+            The edges with their combined bandwidth, delay and loss.
+
+        Raises:
+            KeyError: There is no route.
+        """
+        edges = tuple(pairwise(self._routes(source, target)))
         bandwidth = math.inf
         delay_ms, kept = 0.0, 1.0
         for edge in edges:

@@ -16,7 +16,7 @@ from geomx.network.files import read_network
 from geomx.options.parsing import build_options
 from geomx.options.schema import PACE, Root
 from geomx.plugin.registry import Registry
-from geomx.scenario import read_scenario
+from geomx.scenario import read_programs, read_scenario
 
 
 @memory_limited()
@@ -77,6 +77,7 @@ def build_experiment(
         sim=root.sim,
         overrides=list(overrides),
         workload_options=dict(root.workload or {}),
+        programs=read_programs(root.scenario),
         study=root.study if root.study and root.study.wanted else None,
     )
     validate(experiment)

@@ -10,7 +10,7 @@ from geomx.cluster import Cluster
 from geomx.options.costs import Costs
 from geomx.options.schema import FaultOptions, RuntimeOptions, SimOptions, StudyOptions, TcpOptions
 from geomx.plugin.selection import Selection
-from geomx.scenario import Scenario, ScenarioEvent
+from geomx.scenario import Program, Scenario, ScenarioEvent
 from geomx.version import __version__
 from geomx.workload import Workload
 
@@ -40,6 +40,7 @@ class Experiment:
         overrides: Overrides of the command line that reproduce the experiment.
         workload_options: The workload's options as given, from which live processes build it.
         study: Variants to compare instead of running this experiment; None: no study.
+        programs: Functions of the simulated world that begin with the run.
     """
 
     mode: str
@@ -60,6 +61,7 @@ class Experiment:
     overrides: list[str] = field(default_factory=list)
     workload_options: dict[str, Any] = field(default_factory=dict)
     study: StudyOptions | None = None
+    programs: tuple[Program, ...] = ()
 
     def __post_init__(self) -> None:
         """Set options of links that depend on the emulation."""

@@ -24,6 +24,7 @@ def validate(experiment: Experiment) -> None:
     """
     _check_restarts(experiment)
     _check_members(experiment)
+    check_programs(experiment)
     warn_of_foreign_costs(experiment.costs, __version__, here=experiment.mode != "sim")
     cluster, selection = experiment.cluster, experiment.selection
     selection.validate(experiment)
@@ -50,6 +51,19 @@ def _check_restarts(experiment: Experiment) -> None:
         if experiment.faults.durable != "log":
             remedy = "needs faults.durable=log, from which nodes are restarted"
             raise ConfigError(key, event.restart_s, remedy)
+
+
+def check_programs(experiment: Experiment) -> None:
+    """Check that programs can act on the run.
+
+    Raises:
+        ConfigError: The run is live, where there is no simulated world.
+    """
+    programs = [program.name for program in experiment.programs]
+    programs += experiment.selection.labelled_by("geomx_scenario")
+    if programs and experiment.mode != "sim":
+        remedy = f"{programs[0]} acts on the simulated world; choose mode=sim"
+        raise ConfigError("mode", experiment.mode, remedy)
 
 
 def _check_members(experiment: Experiment) -> None:

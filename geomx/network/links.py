@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from geomx import _core
-from geomx.cluster import Cluster, NodeSpec
+from geomx.cluster import Cluster, NodeSpec, Path
 from geomx.network.schedules import schedule
 from geomx.options.schema import TcpOptions
 
@@ -35,7 +35,15 @@ def link_model(
         tcp: How connections behave.
         edge_id: The number of an edge where this is used.
     """
-    there, back = cluster.path(source, target), cluster.path(target, source)
+    return way_model(
+        cluster, cluster.path(source, target), cluster.path(target, source), tcp, edge_id
+    )
+
+
+def way_model(
+    cluster: Cluster, there: Path, back: Path, tcp: TcpOptions, edge_id: Callable[[Edge], int]
+) -> _core.LinkModel:
+    """A hop by its way there and its way back; see `link_model`."""
     on_the_way = [cluster.graph.edges[edge] for edge in there.edges]
     queues_ms = [data["queue_ms"] for data in on_the_way if "queue_ms" in data]
     return _core.LinkModel(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from geomx.errors import PluginError
 
-api_version = "2.0"
+api_version = "2.1"
 
 PLUGINS: dict[str, tuple[str, ...]] = {
     "geomx": (
@@ -36,7 +36,17 @@ and the header ``geomx/codec.h``."""
 SCRIPTS: dict[str, tuple[str, ...]] = {
     "geomx.kv": ("KVStore", "create"),
     "geomx.mxnet": ("KVStore", "create"),
-    "geomx.sim": ("transfer_times",),
+    "geomx.sim": (
+        "EdgeChanged",
+        "NodeActed",
+        "StepEnded",
+        "Transfer",
+        "TransferEnded",
+        "ValueArrived",
+        "Wan",
+        "World",
+        "transfer_times",
+    ),
     "geomx.torch": ("Optimizer", "PartyHook", "TensorExchange"),
 }
 """Modules, and the names in them that scripts use beside `run` and `Results`."""

@@ -1,8 +1,8 @@
-"""The experiment and the simulation, as passed to the hooks `geomx_validate` and `geomx_sim`."""
+"""What is passed to the hooks `geomx_validate`, `geomx_sim` and `geomx_scenario`."""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, Generator, MutableMapping
 from typing import Any, Protocol
 
 from geomx.cluster import Cluster
@@ -73,4 +73,47 @@ class Simulation(Protocol):
             accelerator: The plugin's name.
             costs: Seconds per tensor and per byte, and their source.
         """
+        ...
+
+
+class World(Protocol):
+    """The simulated world, as passed to `geomx_scenario`; it is a `geomx.sim.World`.
+
+    Attributes:
+        env: SimPy's environment, in whole nanoseconds.
+        wan: The network, a networkx graph that can be read and changed, and that carries transfers.
+        nodes: The nodes by name.
+        compute: How long steps take.
+        events: Typed events.
+        random: Random numbers from the experiment's seed.
+        experiment: What is run, to be read.
+    """
+
+    env: Any
+    wan: Any
+    nodes: Any
+    compute: Any
+    events: Any
+    random: Any
+    experiment: Experiment
+
+    @property
+    def now_s(self) -> float:
+        """The present time in seconds of the run."""
+        ...
+
+    def seconds(self, seconds: float) -> int:
+        """Convert seconds to nanoseconds of SimPy's clock."""
+        ...
+
+    def process(self, generator: Generator[Any, Any, Any]) -> Any:
+        """Start a SimPy process."""
+        ...
+
+    def when(self, predicate: Callable[[], Any], every_s: float | None = None) -> Any:
+        """Return an event that triggers as soon as a condition holds."""
+        ...
+
+    def round(self, tensor: str | None = None) -> int:
+        """Return the last round whose values all training workers have received."""
         ...

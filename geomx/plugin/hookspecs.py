@@ -9,9 +9,9 @@ node, in each process of a live run), so its result may depend on the arguments 
 options only. A method takes any subset of a hook's arguments, by name, and returns None if it does
 not apply.
 
-Hooks do not know the mode, so that simulation and deployment are the same experiment. The two
-exceptions are `geomx_sim`, which is called in simulations only, and `geomx_validate`, whose
-experiment contains the mode.
+Hooks do not know the mode, so that simulation and deployment are the same experiment. The three
+exceptions are `geomx_sim` and `geomx_scenario`, which are called in simulations only, and
+`geomx_validate`, whose experiment contains the mode.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pluggy
 from geomx.cluster import Cluster, Link
 from geomx.events import Events
 from geomx.plugin.coordination import Group, Overlay
-from geomx.plugin.experiment import Experiment, Simulation
+from geomx.plugin.experiment import Experiment, Simulation, World
 from geomx.plugin.parts import BySize, Codec, Native, Optimizer, Partitioner, Placement, Slicer
 from geomx.plugin.registration import Register
 from geomx.plugin.sync import SyncPolicy
@@ -222,6 +222,18 @@ def geomx_sim(simulation: Simulation) -> None:
         simulation: `Simulation.charge` supplies the measured costs of the plugin's codecs. SimPy
             processes may be started in ``simulation.env``; its clock counts whole nanoseconds, and
             delays are rounded up to one.
+    """
+
+
+@hookspec
+def geomx_scenario(world: World) -> None:
+    """Act on the simulated world by SimPy processes: traffic, edges, nodes that fail.
+
+    Called for all selected plugins, in order, in simulations only, when virtual time starts. Live
+    runs with such a plugin are refused.
+
+    Args:
+        world: What programs see of the simulation, and what they may do to it (docs/world.md).
     """
 
 

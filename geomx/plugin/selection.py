@@ -282,6 +282,11 @@ class Selection:
         """Return whether a plugin implements a hook."""
         return any(has_hook(manager, hook) for manager in self._managers)
 
+    def labelled_by(self, hook: str) -> list[str]:
+        """Return the plugins that implement a hook, as named in errors."""
+        pairs = zip(self._chosen, self._managers, strict=True)
+        return [f"{built.label}: {hook}" for built, manager in pairs if has_hook(manager, hook)]
+
     def sim(self, simulation: Any) -> None:
         """Call every `geomx_sim`, and check the costs after each."""
         for built, manager in zip(self._chosen, self._managers, strict=True):
@@ -289,6 +294,10 @@ class Selection:
                 check_answer(built.label, "geomx_sim", answer)
             if hasattr(simulation, "costs"):
                 check_costs(f"{built.label}: geomx_sim", simulation.costs)
+
+    def scenario(self, world: Any) -> None:
+        """Call every `geomx_scenario`."""
+        self._ask("geomx_scenario", world=world)
 
     def events(self, events: Any) -> None:
         """Call every `geomx_events`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from geomx.cluster import Cluster
@@ -19,12 +20,19 @@ class EdgeTraffic:
         seed: Seed of the experiment, from which random bandwidths are drawn.
         busy_s: Seconds during which each edge had a message under way, if known. None: the busy
             time of the busiest link over the edge, which is a lower bound.
+        measured: Bytes that were sent over each edge, and that it could have carried, if programs
+            acted on the network; None: derived from links and bandwidths.
     """
 
     def __init__(
-        self, cluster: Cluster, seed: int, busy_s: Mapping[Edge, float] | None = None
+        self,
+        cluster: Cluster,
+        seed: int,
+        busy_s: Mapping[Edge, float] | None = None,
+        measured: Mapping[Edge, tuple[float, float]] | None = None,
     ) -> None:
         self._cluster, self._seed, self._busy_s = cluster, seed, busy_s
+        self._measured = measured
 
     def rows(self, links: Iterable[Row], seconds: float | None) -> list[Row]:
         """Return the rows of ``edges.csv``, one per edge, in the order of the graph.
@@ -48,6 +56,9 @@ class EdgeTraffic:
             edge = source, target
             carried = sent.get(edge, 0)
             used = self._utilisation(edge, data, carried, seconds)
+            if self._measured is not None:
+                carried, most = round(self._measured[edge][0]), self._measured[edge][1]
+                used = carried / most if 0 < most < math.inf else None
             values = (source, target, carried, round(busy_s.get(edge, 0.0), 9), used)
             rows.append(dict(zip(EDGES, values, strict=True)))
         return rows

@@ -7,5 +7,6 @@ A scenario is a list of events (`ScenarioEvent`), each with its kind, its target
 
 from geomx.scenario.acts import Act, Scenario
 from geomx.scenario.events import ScenarioEvent, read_scenario
+from geomx.scenario.programs import Program, read_programs
 
-__all__ = ["Act", "Scenario", "ScenarioEvent", "read_scenario"]
+__all__ = ["Act", "Program", "Scenario", "ScenarioEvent", "read_programs", "read_scenario"]

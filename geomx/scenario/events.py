@@ -14,6 +14,7 @@ from annotated_types import Ge, Gt
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, near
 from geomx.options.parsing import build_options
+from geomx.scenario.programs import SUFFIX
 
 BETWEEN = ("cut", "reset")
 KINDS = (*BETWEEN, "kill", "pause", "leave", "join")
@@ -97,6 +98,8 @@ def read_scenario(given: Any, cluster: Cluster) -> tuple[ScenarioEvent, ...]:
     Raises:
         ConfigError: An event is invalid; the message contains its number.
     """
+    if isinstance(given, str) and given.endswith(SUFFIX):
+        return ()  # a program, see `read_programs`
     if isinstance(given, str):
         given = _file(given)
     if given is None:
@@ -108,7 +111,7 @@ def read_scenario(given: Any, cluster: Cluster) -> tuple[ScenarioEvent, ...]:
 
 def _file(name: str) -> Any:
     if not name.endswith((".yaml", ".yml")):
-        remedy = "must be a list of events, or a file NAME.yaml; programs are not supported yet"
+        remedy = "must be a list of events, a file NAME.yaml of one, or a program NAME.py"
         raise ConfigError("scenario", name, remedy)
     try:
         return yaml.safe_load(Path(name).read_text(encoding="utf-8")) or []

@@ -74,7 +74,8 @@ class Runs:
         yield "sizes alone cause the same traffic as real gradients", self._promises
         yield "the model learns", self._learns
         yield from self._company()
-        if "live" in modes:
+        simulated_only = self.experiment().selection.answers("geomx_scenario")
+        if "live" in modes and not simulated_only:
             yield "a live run has the predicted traffic, and learns", self._live
 
     def _repeats(self) -> None:

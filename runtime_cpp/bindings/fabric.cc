@@ -51,6 +51,7 @@ const char* KindName(Notice::Kind kind) {
     case Notice::Kind::kTakesPart: return "takes_part";
     case Notice::Kind::kEnds: return "ends";
     case Notice::Kind::kPartial: return "partial";
+    case Notice::Kind::kTransferred: return "transferred";
     case Notice::Kind::kNonFinite: return "non_finite";
   }
   return "";
@@ -115,7 +116,17 @@ void init_fabric(nb::module_& m) {
            }, "layers"_a, "tensors"_a,
            "The number of layers; (elements, layer, [(offset, elements, server, priority)]) by key.");
 
-  nb::class_<Fabric>(m, "Fabric", "All nodes of an experiment over the fluid WAN, in virtual time.")
+  nb::class_<TransferOptions>(m, "TransferModel",
+                              "The way of a transfer and its TCP, its weight and class, and its pace: bytes/s on the "
+                              "edges;\ninfinite for TCP's own. A lower class goes first; training is class 0.")
+      .def("__init__",
+           [](TransferOptions* self, net::LinkOptions link, double weight, int priority_class, double pace) {
+             if (!(pace > 0.0)) throw std::invalid_argument("a transfer's pace must be above 0");
+             new (self) TransferOptions{std::move(link), weight, priority_class, pace};
+           }, "link"_a, "weight"_a = 1.0, "priority_class"_a = 0, "pace"_a = net::kInfinity);
+
+  nb::class_<Fabric> fabric(m, "Fabric", "All nodes of an experiment over the fluid WAN, in virtual time.");
+  fabric
       .def(nb::init<std::uint64_t, std::size_t>(), "seed"_a, "max_spans"_a = 0)
       .def("add_edge", &Fabric::AddEdge, "schedule"_a, "delay_ns"_a)
       .def("add_node", &Fabric::AddNode, "config"_a, "costs"_a)
@@ -273,4 +284,39 @@ void init_fabric(nb::module_& m) {
       .def_prop_ro("events", &Fabric::happened)
       .def_prop_ro("lost_messages", &Fabric::lost_messages)
       .def_prop_ro("solves", &Fabric::solves);
+
+  fabric
+      .def("set_capacity", &Fabric::SetCapacity, "edge"_a, "bytes_per_s"_a, "now_ns"_a,
+           "Set an edge's bandwidth from now on; its schedule ends.")
+      .def("set_delay", &Fabric::SetDelay, "edge"_a, "delay_ns"_a,
+           "Set an edge's delay, for links and transfers that are added or changed from now on.")
+      .def("change_link", &Fabric::ChangeLink, "source"_a, "target"_a, "link"_a, "now_ns"_a,
+           "Change the way of messages that leave from now on, its delay or its loss.")
+      .def("start_transfer", &Fabric::StartTransfer, "transfer"_a, "bytes"_a, "now_ns"_a,
+           "Send bytes over a connection of their own; ends with \"transferred\". Returns its number.")
+      .def("change_transfer", &Fabric::ChangeTransfer, "id"_a, "transfer"_a, "now_ns"_a)
+      .def("cancel_transfer", &Fabric::CancelTransfer, "id"_a, "now_ns"_a,
+           "Give a transfer up; return the bytes that have left.")
+      .def("transfer_left", &Fabric::TransferLeft, "id"_a, "now_ns"_a,
+           "Return the bytes of a transfer that have not left.")
+      .def("transfer_rate", &Fabric::TransferRate, "id"_a, "Return a transfer's payload bytes/s.")
+      .def("stretch", &Fabric::Stretch, "node"_a, "times"_a,
+           "Let a node's computing and its work on messages take a multiple of their time.")
+      .def("load", &Fabric::Load, "edge"_a, "Return the bytes/s on an edge.")
+      .def("capacity", &Fabric::Capacity, "edge"_a, "now_ns"_a, "Return an edge's bandwidth in bytes/s.")
+      .def("queued", &Fabric::Queued, "edge"_a, "now_ns"_a,
+           "Return the bytes that senders hold for an edge.")
+      .def("flows",
+           [](const Fabric& self, Time now) {
+             nb::list out;
+             for (const ActiveFlow& flow : self.Flows(now)) {
+               out.append(nb::make_tuple(flow.transfer, flow.source, flow.target, flow.id,
+                                         flow.reliable, flow.rate, flow.left));
+             }
+             return out;
+           }, "now_ns"_a,
+           "Return (whether a transfer, source, target, transfer, reliable, payload bytes/s, payload bytes\n"
+           "left) of each message and transfer under way.")
+      .def("edges_carried", &Fabric::EdgesCarried, "now_ns"_a,
+           "Return the bytes that have been sent over each edge, by id.");
 }

@@ -85,6 +85,8 @@ class Node {
     return state_.peers.Poll(peer, lane);
   }
   bool HasMessage(NodeId peer, Lane lane) const { return state_.peers.HasMessage(peer, lane); }
+  // Bytes that wait to be sent to `peer`.
+  std::size_t QueuedBytes(NodeId peer) const { return state_.peers.QueuedBytes(peer); }
   // Whether the next reliable message for `peer` is a heartbeat.
   bool HasHeartbeat(NodeId peer) const { return state_.peers.HasHeartbeat(peer); }
   // Sets `dirty` to the peers for which messages were queued since the last call, in order of the

@@ -103,6 +103,11 @@ bool Peers::HasMessage(NodeId id, Lane lane) const {
   return found != nullptr && !found->queue.Empty(lane);
 }
 
+std::size_t Peers::QueuedBytes(NodeId id) const {
+  const Neighbour* found = FindNeighbour(id);
+  return found == nullptr ? 0 : found->queue.queued_bytes();
+}
+
 void Peers::Exchange(Archive& archive) {
   archive(dirty_);
   const std::set<NodeId> dirty(dirty_.begin(), dirty_.end());

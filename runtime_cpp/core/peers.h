@@ -71,6 +71,7 @@ class Peers {
   // The driver's side; see the functions of these names in Node.
   std::optional<Message> Poll(NodeId id, Lane lane);
   bool HasMessage(NodeId id, Lane lane) const;
+  std::size_t QueuedBytes(NodeId id) const;
   bool HasHeartbeat(NodeId id) const;
   void TakeDirty(std::vector<NodeId>& dirty) {
     dirty.clear();

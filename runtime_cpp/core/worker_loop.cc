@@ -120,7 +120,7 @@ void WorkerLoop::ContinueForward(Time now) {
       EndSpan(Activity::kForward, now);
       return Wait(now);
     }
-    pending_ += pace_->forward[layer_];
+    pending_ += Stretched(pace_->forward[layer_]);
   }
   if (pending_ > 0) return Sleep(now);
   EndSpan(Activity::kForward, now);
@@ -133,7 +133,7 @@ void WorkerLoop::ContinueBackward(Time now) {
   if (early && layer_ < layers_->keys.size()) PushLayer(now);
   while (layer_ > 0) {
     --layer_;
-    pending_ += pace_->backward[layer_];
+    pending_ += Stretched(pace_->backward[layer_]);
     if (!early || layers_->keys[layer_].empty()) continue;
     if (pending_ > 0) return Sleep(now);
     PushLayer(now);

@@ -16,6 +16,7 @@
 // workers by measured times (pass_clock.h).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -83,6 +84,9 @@ class WorkerLoop {
   void OnReply(Time now);  // a reply before the report counts as its answer
   void Wake(Time now);
 
+  // From the next layer on, computing takes `times` as long as the pace says.
+  void Stretch(double times) { stretch_ = times; }
+
   // ---- inspection ---- Keys whose values the current order still needs, ascending.
   std::vector<Key> Awaited() const;
   // Returns true if it still needs a reply.
@@ -118,6 +122,11 @@ class WorkerLoop {
   std::uint32_t missing_ = 0;     // keys
   std::vector<bool> missing_keys_;
   std::vector<std::uint32_t> missing_of_layer_;
+  Time Stretched(Time time) const {
+    return stretch_ == 1.0 ? time : std::llround(static_cast<double>(time) * stretch_);
+  }
+
+  double stretch_ = 1.0;
   Time pending_ = 0;              // computing time not slept yet
   Time began_ = 0;                // the current span
   struct {

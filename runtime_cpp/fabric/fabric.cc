@@ -118,6 +118,8 @@ void Fabric::Run(const Action& action, Time now) {
       return;
     case Action::Kind::kRemake: return Remake(action, now);
     case Action::Kind::kTell: return Tell(action.node, action.which, now);
+    case Action::Kind::kOpen: return Open(action, now);
+    case Action::Kind::kTransferred: return Transferred(action);
   }
 }
 
@@ -178,6 +180,7 @@ bool Fabric::MustWait(std::uint32_t index, Time now) {
 
 void Fabric::Left(net::ConnectionId connection, Time now) {
   const auto [index, lane] = connection_owner_[connection];
+  if ((index & kTransfers) != 0) return Sent(index & ~kTransfers, now);
   Link& link = links_[index];
   const int which = static_cast<int>(lane);
   const std::uint32_t place = link.in_flight[which];
@@ -208,8 +211,9 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
     Time arrival = now + link.delay;
     if (link.options.jitter > 0) {
       arrival += static_cast<Time>(Draw() * static_cast<double>(link.options.jitter));
-      if (lane == Lane::kReliable) arrival = link.last_delivery = std::max(arrival, link.last_delivery);
     }
+    // A stream of bytes keeps its order when the delay varies.
+    if (lane == Lane::kReliable) arrival = link.last_delivery = std::max(arrival, link.last_delivery);
     agenda_.Add(arrival, {Action::Kind::kDeliver, link.stats.target, place});
   }
   const bool more = Send(index, lane, now);
@@ -247,6 +251,7 @@ std::vector<Time> Fabric::Worked() const {
 }
 
 Time Fabric::Occupy(Endpoint& endpoint, Time now, Time cost) {
+  if (endpoint.stretch != 1.0) cost = Nanoseconds(static_cast<double>(cost) / kSecond * endpoint.stretch);
   Time start = std::max(now, endpoint.busy_until);
   if (cores_.shared()) start = cores_.Take(start, cost);
   endpoint.busy_until = start + cost;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "fabric/cores.h"
 #include "fabric/pool.h"
 #include "fabric/span.h"
+#include "fabric/traffic.h"
 #include "fabric/trainer.h"
 #include "net/bandwidth_schedule.h"
 #include "net/flows.h"
@@ -66,6 +68,7 @@ struct Notice {
     kTakesPart,  // `node` contributes again, for the first time
     kEnds,       // a worker, `node`, can no longer take part: `reason`
     kPartial,    // `node`, a server, closed `round` of `key` without `values`; see `partial`
+    kTransferred,  // the last byte of a transfer, `key`, has arrived
     kNonFinite,  // a push holds values that are NaN or infinite: `key`, `round`, `text`
   };
   NodeId node = 0;
@@ -142,6 +145,35 @@ class Fabric {
   // A worker that has finished training leaves.
   void Leave(NodeId worker, Time now);
 
+  // ---- programs that change the network, and traffic of others (traffic.cc) ----
+  // They throw std::invalid_argument for a value out of range or an unknown edge, link or transfer.
+  // From `now` on the edge carries at most `bytes_per_s`; its schedule ends.
+  void SetCapacity(net::EdgeId edge, double bytes_per_s, Time now);
+  // An edge's delay for links and transfers that are added or changed from now on.
+  void SetDelay(net::EdgeId edge, Time delay) { network_.SetDelay(edge, delay); }
+  // Messages that leave from now on take another way, or one with other delays and losses.
+  void ChangeLink(NodeId source, NodeId target, const net::LinkOptions& options, Time now);
+  // `bytes` over a connection of their own; ends with kTransferred. Its number may be given to
+  // another transfer once this one has ended or was cancelled.
+  TransferId StartTransfer(const TransferOptions& options, double bytes, Time now);
+  void ChangeTransfer(TransferId id, const TransferOptions& options, Time now);
+  // Returns the bytes that have left. No notice follows.
+  double CancelTransfer(TransferId id, Time now);
+  double TransferLeft(TransferId id, Time now) const;
+  double TransferRate(TransferId id) const;
+  // Computing of a worker, and work of any node on messages, takes `times` as long from now on.
+  void Stretch(NodeId id, double times);
+
+  // As of the last event before `now`: bytes/s on an edge, what it could carry, and what waits at
+  // senders to cross it.
+  double Load(net::EdgeId edge) const { return network_.Load(edge); }
+  double Capacity(net::EdgeId edge, Time now);
+  double Queued(net::EdgeId edge, Time now) const;
+  // Messages and transfers under way.
+  std::vector<ActiveFlow> Flows(Time now) const;
+  // Bytes that have been sent over each edge, by EdgeId.
+  std::vector<double> EdgesCarried(Time now) const;
+
   // ---- repetition (repeat.cc) ----
   // Returns true if the state is now that of the mark; nothing if there is no mark or a part cannot
   // describe its state. Call it when all notices have been taken.
@@ -171,6 +203,7 @@ class Fabric {
 
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
+  static constexpr std::uint32_t kTransfers = 1u << 31;  // marks transfers in connection_owner_
   // Messages that were delivered and not handled yet: indices into `messages_`.
   struct Waiting {
     std::uint32_t first = kNone, last = kNone;
@@ -186,6 +219,7 @@ class Fabric {
     Waiting waiting;
     bool release_due = false;              // a release event is scheduled
     bool dead = false;                     // its process has died
+    double stretch = 1.0;                  // see Stretch
     std::uint32_t life = 0;                // counts its processes; events of earlier ones are void
     std::vector<std::pair<NodeId, std::uint32_t>> links;  // outgoing: (target, index), ascending
   };
@@ -222,12 +256,15 @@ class Fabric {
     std::uint32_t lives = 0;  // of the processes at both ends when it left; see Lives
   };
   struct Action {
-    enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake, kPace, kRemake, kTell };
+    enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake, kPace, kRemake, kTell,
+                                    kOpen, kTransferred };
     Kind kind;
     NodeId node;
-    // kDeliver: the message's index in `messages_`; kPace, kRemake: the link; kTell: the receiver.
+    // kDeliver: the message's index in `messages_`; kPace, kRemake: the link; kTell: the receiver;
+    // kOpen, kTransferred: the transfer.
     std::uint32_t which = 0;
-    std::uint32_t count = 0;  // kRemake: see Broken; kRelease, kTimer, kWake: the node's life
+    // kRemake: see Broken; kRelease, kTimer, kWake: the node's life; kOpen, kTransferred: see Transfer.
+    std::uint32_t count = 0;
   };
 
   // An action of the node's present process.
@@ -275,6 +312,11 @@ class Fabric {
   Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts
   double WorkSeconds(const Endpoint& endpoint, const Work& work) const;
   void FollowSchedules(Time now);
+  void Open(const Action& action, Time now);
+  void Sent(TransferId id, Time now);        // its last byte has left
+  void Transferred(const Action& action);    // it has arrived
+  void EndTransfer(TransferId id, double sent);
+  void Carry(const std::vector<net::EdgeId>& path, double bytes);
   double Draw();
 
   net::FlowNetwork network_;
@@ -296,6 +338,14 @@ class Fabric {
   std::uint64_t happened_ = 0;
   std::uint64_t lost_ = 0;
   bool faults_ = false;  // connections break
+  bool programmed_ = false;  // what happens is not known in advance
+
+  // ---- programs ----
+  std::vector<Transfer> transfers_;              // by number
+  std::vector<TransferId> free_transfers_;
+  std::vector<net::ConnectionId> spare_;         // connections of transfers that have ended
+  std::vector<double> carried_;                  // by edge: bytes of ended transfers and former ways
+  std::unordered_map<std::uint32_t, double> carried_before_;  // by link: bytes on its former ways
 
   // ---- repetition ----
   struct Totals {

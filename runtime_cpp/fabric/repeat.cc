@@ -11,7 +11,7 @@ Digest Fabric::Describe(Time now) {
   const auto add = [&](std::uint32_t place) {
     digest.Add(messages_[place].message, LevelOf(messages_[place].message));
   };
-  if (faults_) digest.Unknown();
+  if (faults_ || programmed_) digest.Unknown();
   network_.Describe(digest);
   for (const Endpoint& endpoint : endpoints_) {
     endpoint.node->Describe(digest);

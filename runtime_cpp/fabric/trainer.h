@@ -61,6 +61,8 @@ class Trainer final : private WorkerLoop::Driver {
   };
   void Backward(Step step, Time now);
 
+  void Stretch(double times) { loop_.Stretch(times); }
+
   void Describe(Digest& digest) const;
 
   // Returns true if it cannot continue before a coordinator replies.

@@ -158,4 +158,10 @@ void BandwidthSchedules::Add(EdgeId edge, BandwidthSchedule schedule) {
   schedules_.emplace_back(edge, std::move(schedule));
 }
 
+void BandwidthSchedules::Drop(EdgeId edge) {
+  for (std::uint32_t index = 0; index < schedules_.size(); ++index) {
+    if (schedules_[index].first == edge) changes_.Remove(index);
+  }
+}
+
 }  // namespace geomx::net

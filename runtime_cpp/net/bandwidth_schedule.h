@@ -88,6 +88,9 @@ class BandwidthSchedules {
  public:
   void Add(EdgeId edge, BandwidthSchedule schedule);
 
+  // Ends the schedule of an edge; no effect if it has none.
+  void Drop(EdgeId edge);
+
   // The time of the first change that was not applied yet; kNever if there is none.
   Time Next() const { return changes_.empty() ? kNever : changes_.top().at; }
 

@@ -24,6 +24,48 @@ EdgeId FlowNetwork::AddEdge(double bytes_per_s, Time delay) {
 }
 
 ConnectionId FlowNetwork::AddConnection(const ConnectionOptions& options) {
+  Connection connection;
+  solver_.AddStream(Configure(connection, options), options.priority_class);
+  connection.ramp = TcpRamp(RampOf(connection, options));
+  connections_.push_back(connection);
+  return static_cast<ConnectionId>(connections_.size() - 1);
+}
+
+void FlowNetwork::Change(ConnectionId id, const ConnectionOptions& options, Time now) {
+  MoveTo(now);
+  Connection& connection = connections_.at(id);
+  const bool idle = connection.state == State::kIdle;
+  if (!idle) {
+    Integrate(connection);
+    Release(connection);
+  }
+  solver_.MoveStream(id, Configure(connection, options), options.priority_class);
+  connection.ramp.Change(RampOf(connection, options), now);
+  if (idle) return;
+  Occupy(connection);
+  connection.stale = true;
+  Touch(id);
+}
+
+void FlowNetwork::Renew(ConnectionId id, const ConnectionOptions& options, Time now) {
+  MoveTo(now);
+  if (!Idle(id)) throw std::logic_error("connection " + std::to_string(id) + " is in use");
+  Change(id, options, now);
+  Connection& connection = connections_[id];
+  connection.ramp = TcpRamp(RampOf(connection, options));
+}
+
+void FlowNetwork::Abort(ConnectionId id, Time now) {
+  MoveTo(now);
+  Connection& connection = connections_.at(id);
+  if (connection.state != State::kBusy) return;
+  connection.state = State::kFinished;  // idle when the instant is settled
+  connection.done_at = kNever;
+  events_.Remove(id);
+  Touch(id);
+}
+
+std::vector<Hop> FlowNetwork::Configure(Connection& connection, const ConnectionOptions& options) {
   if (!(options.weight > 0.0) || !(options.weight < kInfinity)) {
     throw std::invalid_argument("a connection's weight must be positive");
   }
@@ -34,7 +76,7 @@ ConnectionId FlowNetwork::AddConnection(const ConnectionOptions& options) {
     throw std::invalid_argument("the share on the way back must not be negative");
   }
   std::vector<Hop> hops;
-  Connection connection;
+  connection.delay = 0;
   Time back = 0;
   for (const EdgeId edge : options.path) {
     hops.push_back({edge, 1.0});
@@ -44,21 +86,39 @@ ConnectionId FlowNetwork::AddConnection(const ConnectionOptions& options) {
     hops.push_back({edge, options.reverse_share});
     if (edge < delays_.size()) back += delays_[edge];
   }
-  solver_.AddStream(hops, options.priority_class);
-  connection.first_edge = static_cast<std::uint32_t>(paths_.size());
   connection.edges = static_cast<std::uint32_t>(options.path.size());
-  paths_.insert(paths_.end(), options.path.begin(), options.path.end());
+  if (connection.edges > connection.room) {
+    connection.first_edge = static_cast<std::uint32_t>(paths_.size());
+    connection.room = connection.edges;
+    paths_.resize(paths_.size() + connection.edges);
+  }
+  std::copy(options.path.begin(), options.path.end(), paths_.begin() + connection.first_edge);
   connection.rtt = options.ramp.rtt;
   if (connection.rtt == 0) {
     connection.rtt = connection.delay + (options.reverse.empty() ? connection.delay : back);
   }
   connection.weight = options.weight;
   connection.efficiency = options.efficiency;
+  return hops;
+}
+
+RampOptions FlowNetwork::RampOf(const Connection& connection,
+                                const ConnectionOptions& options) const {
   RampOptions ramp = options.ramp;
   ramp.rtt = connection.rtt;
-  connection.ramp = TcpRamp(ramp);
-  connections_.push_back(connection);
-  return static_cast<ConnectionId>(connections_.size() - 1);
+  return ramp;
+}
+
+void FlowNetwork::Occupy(const Connection& connection) {
+  for (const EdgeId edge : Path(connection)) {
+    if (uses_[edge].active++ == 0) uses_[edge].since = now_;
+  }
+}
+
+void FlowNetwork::Release(const Connection& connection) {
+  for (const EdgeId edge : Path(connection)) {
+    if (--uses_[edge].active == 0) uses_[edge].total += now_ - uses_[edge].since;
+  }
 }
 
 void FlowNetwork::Start(ConnectionId id, double bytes, Time now) {
@@ -82,9 +142,7 @@ void FlowNetwork::Start(ConnectionId id, double bytes, Time now) {
       connection.anchor = now;
       connection.ramp.Begin(now);
       connection.stale = true;
-      for (const EdgeId edge : Path(connection)) {
-        if (uses_[edge].active++ == 0) uses_[edge].since = now;
-      }
+      Occupy(connection);
       Touch(id);
       return;
   }
@@ -94,6 +152,18 @@ void FlowNetwork::SetCapacity(EdgeId edge, double bytes_per_s, Time now) {
   MoveTo(now);
   if (edge >= delays_.size()) throw std::invalid_argument("there is no such edge");
   solver_.SetCapacity(edge, bytes_per_s);
+}
+
+void FlowNetwork::SetDelay(EdgeId edge, Time delay) {
+  if (delay < 0) throw std::invalid_argument("an edge's delay must not be negative");
+  delays_.at(edge) = delay;
+}
+
+double FlowNetwork::Left(ConnectionId id, Time now) const {
+  const Connection& connection = connections_.at(id);
+  if (connection.state == State::kIdle || connection.rate == kInfinity) return 0.0;
+  const double elapsed = static_cast<double>(now - connection.anchor) / kSecond;
+  return std::max(connection.left - connection.rate * elapsed, 0.0);
 }
 
 Time FlowNetwork::NextEvent() {
@@ -163,9 +233,7 @@ void FlowNetwork::Settle() {
       connection.rate = 0.0;
       connection.ramp_at = kNever;
       connection.stale = false;
-      for (const EdgeId edge : Path(connection)) {
-        if (--uses_[edge].active == 0) uses_[edge].total += now_ - uses_[edge].since;
-      }
+      Release(connection);
       solver_.SetDemand(id, connection.weight, 0.0);
       events_.Remove(id);
     }
@@ -182,7 +250,10 @@ void FlowNetwork::Settle() {
       }
     }
     for (const ConnectionId id : settling_) {
-      if (connections_[id].stale) Schedule(id);
+      Connection& connection = connections_[id];
+      if (!connection.stale) continue;
+      connection.rate = solver_.rate(id) * connection.efficiency;
+      Schedule(id);
     }
     settling_.clear();
   }

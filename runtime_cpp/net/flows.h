@@ -60,11 +60,25 @@ class FlowNetwork {
   // Throws std::invalid_argument for unknown edges, a weight or an efficiency out of range.
   ConnectionId AddConnection(const ConnectionOptions& options);
 
+  // Changes the way, the share and the limits of a connection from `now` on; its window and the rest
+  // of its message stay. Throws like AddConnection.
+  void Change(ConnectionId connection, const ConnectionOptions& options, Time now);
+
+  // Makes an idle connection a new one that never sent anything. Throws like AddConnection, and
+  // std::logic_error if it is not idle.
+  void Renew(ConnectionId connection, const ConnectionOptions& options, Time now);
+
+  // Gives up the message of a connection, which is idle afterwards.
+  void Abort(ConnectionId connection, Time now);
+
   // Begins a message of `bytes` of payload on a connection that has none.
   void Start(ConnectionId connection, double bytes, Time now);
 
   // From `now` on the edge carries at most `bytes_per_s`; 0: an outage; infinite: no limit.
   void SetCapacity(EdgeId edge, double bytes_per_s, Time now);
+
+  // From now on `delay` is the edge's. Connections keep theirs until they are changed.
+  void SetDelay(EdgeId edge, Time delay);
 
   // The earliest time at which a message completes or a rate changes by itself; kNever if none.
   // Ends the current instant: connections that completed and were not started again are idle.
@@ -79,12 +93,18 @@ class FlowNetwork {
 
   Time now() const { return now_; }
   bool Busy(ConnectionId connection) const { return connections_[connection].state == State::kBusy; }
+  // Whether it has no message, and had none in this instant.
+  bool Idle(ConnectionId connection) const {
+    return connections_.at(connection).state == State::kIdle;
+  }
   Time Delay(ConnectionId connection) const { return connections_[connection].delay; }  // one way
   Time Rtt(ConnectionId connection) const { return connections_[connection].rtt; }
   double Weight(ConnectionId connection) const { return connections_[connection].weight; }
 
   // Payload bytes/s; 0 when idle or waiting for a window. Settled by NextEvent.
   double Rate(ConnectionId connection) const { return connections_[connection].rate; }
+  // Payload bytes of its message that have not left at `now`, at the rate of Rate.
+  double Left(ConnectionId connection, Time now) const;
   double Load(EdgeId edge) const { return solver_.Load(edge); }          // bytes/s on the edge
   double Capacity(EdgeId edge) const { return solver_.capacity(edge); }
 
@@ -95,6 +115,7 @@ class FlowNetwork {
   void AddBusy(EdgeId edge, Time time) { uses_.at(edge).total += time; }
   const TcpRamp& Ramp(ConnectionId connection) const { return connections_[connection].ramp; }
 
+  std::size_t edges() const { return delays_.size(); }
   std::uint64_t solves() const { return solves_; }
   std::uint64_t work() const { return solver_.work(); }
 
@@ -113,7 +134,7 @@ class FlowNetwork {
     double left = 0.0;        // payload bytes of the message at `anchor`
     Time done_at = kNever;    // the message's last byte
     Time ramp_at = kNever;    // the window's next change
-    std::uint32_t first_edge = 0, edges = 0;  // of its path, in `paths_`
+    std::uint32_t first_edge = 0, edges = 0, room = 0;  // of its path, in `paths_`
   };
   // The time that an edge was in use.
   struct Use {
@@ -122,6 +143,11 @@ class FlowNetwork {
     Time total = 0;  // of earlier uses
   };
 
+  // Checks and applies options, but those that the ramp keeps. Returns the hops for the solver.
+  std::vector<Hop> Configure(Connection& connection, const ConnectionOptions& options);
+  RampOptions RampOf(const Connection& connection, const ConnectionOptions& options) const;
+  void Occupy(const Connection& connection);   // its edges, from now on
+  void Release(const Connection& connection);
   void MoveTo(Time now);                 // a later instant begins
   void Settle();                         // ends an instant: demands, rates, event times
   void Integrate(Connection& connection);

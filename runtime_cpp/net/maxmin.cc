@@ -28,25 +28,39 @@ EdgeId MaxMin::AddEdge(double capacity) {
 }
 
 StreamId MaxMin::AddStream(std::span<const Hop> hops, int priority_class) {
-  if (priority_class < 0) throw std::invalid_argument("a priority class must not be negative");
   Stream stream{};
-  stream.first_hop = static_cast<std::uint32_t>(hops_.size());
-  stream.priority_class = priority_class;
-  for (const Hop& hop : hops) {
-    if (hop.edge >= edges_.size()) throw std::invalid_argument("a path names an unknown edge");
-    const auto begin = hops_.begin() + stream.first_hop;
-    const auto known = std::find_if(
-        begin, hops_.end(), [&](const StreamHop& other) { return other.edge == hop.edge; });
-    if (known != hops_.end()) {
-      known->share += hop.share;
-    } else if (hop.share > 0.0) {
-      hops_.push_back({hop.edge, hop.share, 0});
-    }
-  }
-  stream.hop_count = static_cast<std::uint32_t>(hops_.size()) - stream.first_hop;
-  classes_ = std::max(classes_, priority_class + 1);
+  SetHops(stream, hops, priority_class);
   streams_.push_back(stream);
   return static_cast<StreamId>(streams_.size() - 1);
+}
+
+void MaxMin::MoveStream(StreamId id, std::span<const Hop> hops, int priority_class) {
+  SetDemand(id, 1.0, 0.0);
+  SetHops(streams_[id], hops, priority_class);
+}
+
+void MaxMin::SetHops(Stream& stream, std::span<const Hop> hops, int priority_class) {
+  std::vector<StreamHop> merged;
+  for (const Hop& hop : hops) {
+    if (hop.edge >= edges_.size()) throw std::invalid_argument("a path names an unknown edge");
+    const auto known = std::find_if(
+        merged.begin(), merged.end(), [&](const StreamHop& other) { return other.edge == hop.edge; });
+    if (known != merged.end()) {
+      known->share += hop.share;
+    } else if (hop.share > 0.0) {
+      merged.push_back({hop.edge, hop.share, 0});
+    }
+  }
+  stream.hop_count = static_cast<std::uint32_t>(merged.size());
+  if (stream.hop_count > stream.hop_room) {
+    stream.first_hop = static_cast<std::uint32_t>(hops_.size());
+    stream.hop_room = stream.hop_count;
+    hops_.resize(hops_.size() + merged.size());
+  }
+  std::copy(merged.begin(), merged.end(), hops_.begin() + stream.first_hop);
+  stream.priority_class = priority_class;
+  first_class_ = std::min(first_class_, priority_class);
+  classes_ = std::max(classes_, priority_class + 1);
 }
 
 void MaxMin::SetCapacity(EdgeId edge, double capacity) {
@@ -154,7 +168,7 @@ void MaxMin::Touch(EdgeId edge) {
 const std::vector<StreamId>& MaxMin::Solve() {
   changed_.clear();
   if (!dirty()) return changed_;
-  for (int k = 0; k < classes_; ++k) SolveClass(k);
+  for (int k = first_class_; k < classes_; ++k) SolveClass(k);
   for (const EdgeId edge : dirty_edges_) edges_[edge].dirty = false;
   for (const StreamId id : dirty_streams_) streams_[id].dirty = false;
   dirty_edges_.clear();
@@ -189,7 +203,7 @@ void MaxMin::SolveClass(int priority_class) {
       if (stream.priority_class != priority_class) continue;
       // The capacity that lower classes leave may have changed, so all streams of higher classes
       // are checked.
-      if (priority_class > 0 || stream.bottleneck == static_cast<std::int32_t>(edge)) {
+      if (priority_class > first_class_ || stream.bottleneck == static_cast<std::int32_t>(edge)) {
         Choose(member.stream);
       }
     }

@@ -13,8 +13,8 @@
 // never visited. If that does not converge in a few rounds, the whole connected component is
 // solved.
 //
-// Priority classes are strict: class 0 is filled first, class 1 gets what that leaves on each edge,
-// and so on.
+// Priority classes are strict: the lowest is filled first, the next one gets what that leaves on each
+// edge, and so on. Classes may be negative.
 //
 // Invariant, checked at every solve: no touched edge carries more than its capacity (1e-9 relative);
 // std::logic_error with the figures otherwise. Deterministic: the same calls give the same bits.
@@ -44,6 +44,9 @@ class MaxMin {
 
   // Adds an idle stream over `hops`; an edge that occurs twice counts with the sum of its shares.
   StreamId AddStream(std::span<const Hop> hops, int priority_class = 0);
+
+  // Gives the stream another way and class. It is idle afterwards, whatever its demand was.
+  void MoveStream(StreamId stream, std::span<const Hop> hops, int priority_class);
 
   void SetCapacity(EdgeId edge, double capacity);
 
@@ -92,7 +95,7 @@ class MaxMin {
     std::uint32_t position;        // in the edge's members while active
   };
   struct Stream {
-    std::uint32_t first_hop, hop_count;
+    std::uint32_t first_hop, hop_count, hop_room;  // room: for hops of another way
     std::int32_t priority_class;
     bool active = false, dirty = false, open = false;
     double weight = 1.0, cap = 0.0;
@@ -114,6 +117,7 @@ class MaxMin {
   double Share(const Member& member) const {
     return hops_[streams_[member.stream].first_hop + member.hop].share;
   }
+  void SetHops(Stream& stream, std::span<const Hop> hops, int priority_class);
   void Activate(StreamId id);
   void Deactivate(StreamId id);
   void Note(StreamId id);                      // remembers the rate before this solve
@@ -129,7 +133,7 @@ class MaxMin {
   std::vector<Edge> edges_;
   std::vector<Stream> streams_;
   std::vector<StreamHop> hops_;
-  int classes_ = 1;
+  int first_class_ = 0, classes_ = 1;          // those in use: first_class_ <= class < classes_
   std::vector<EdgeId> dirty_edges_;
   std::vector<StreamId> dirty_streams_;
   std::vector<StreamId> chosen_;

@@ -178,6 +178,17 @@ class TcpRamp {
     last_ = now;
   }
 
+  // The path, and with it round trip and limits, is another one from now on; the window stays. The
+  // bytes that left until `now` have been reported with `Sent`.
+  void Change(const RampOptions& options, Time now) {
+    options_.rtt = options.rtt;
+    options_.rate_limit = options.rate_limit;
+    options_.window_limit = options.window_limit;
+    limited_ = options_.rtt >= kLocalRtt && options_.window_limit < kInfinity;
+    last_ = now;
+    round_start_ = std::max(round_start_, now - options_.rtt + 1);  // the round has not ended yet
+  }
+
   // The connection has no data to send. The bytes that left until `now` have been reported with
   // `Sent`.
   void End(Time now) {

@@ -24,7 +24,10 @@ lan: {mbps: 10000, delay_ms: 0.05}
 """
 
 
-@pytest.mark.parametrize("name", ["tails", "apart", "branches", "adabelief", "ratings", "stalls"])
+NAMES = ("tails", "apart", "branches", "adabelief", "ratings", "stalls", "crowd")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_laws(name) -> None:
     check_plugin(name)
 
@@ -90,3 +93,15 @@ def test_a_long_iteration_is_reported_with_its_worker(capsys) -> None:
     stalls, ends = Stalls(StallsConfig(times=2)), [1, 2, 3, 4, 5, 6, 9, 10]
     stalls.observe([Event(end, "east/worker0", "iteration", -1, i) for i, end in enumerate(ends)])
     assert capsys.readouterr().err == "east/worker0: iteration 6 took 3 s\n"
+
+
+def test_a_crowd_shares_the_wan_in_simulations_only(tmp_path) -> None:
+    words = ["workload=ratings", "iterations=20", "network=two_parties"]
+    ends = {}
+    for name in ("", "crowd"):
+        run = [f"+accel=[{name}]", f"hydra.run.dir={tmp_path / f'run{name}'}"]
+        run += [f"accel.{name}.every_s=0.1"] if name else []
+        ends[name] = geomx.run([*words, *run]).summary["seconds"]
+    assert ends["crowd"] > ends[""]
+    with pytest.raises(geomx.ConfigError, match="mode=live: accel crowd: geomx_scenario acts on"):
+        geomx.run([*words, "+accel=[crowd]", "mode=live"])

@@ -18,6 +18,7 @@ from geomx.events import Events
 from geomx.experiment.experiment import Experiment
 from geomx.plugin.sync import SyncPolicy
 from geomx.results.recorder import Recorder
+from geomx.scenario import Act, Program
 from geomx.sim.clock import Clock
 from geomx.training.pace import Pace
 from geomx.training.steps import Steps
@@ -32,6 +33,8 @@ class Worker(Protocol):
     steps: Steps
     compute_s: float
     parameters: list[NDArray[Any]]
+    took_s: float
+    loss: float
     ended: bool
 
     def run(self) -> Generator[simpy.Event, Any, None]:
@@ -63,7 +66,15 @@ class IterationRow(NamedTuple):
     end_ns: int
 
 
-class World(Protocol):
+class Acts(Protocol):
+    """What may be done to links and nodes, see `geomx.sim.scenario.Acts`."""
+
+    def carry_out(self, act: Act, row: dict[str, Any] | None) -> None:
+        """Carry out an act now."""
+        ...
+
+
+class Running(Protocol):
     """One simulation; the attributes are those of `geomx.sim.simulation.Simulation`."""
 
     env: Clock
@@ -80,6 +91,26 @@ class World(Protocol):
     optimizer_factories: list[_core.OptimizerFactory]
     skipped_ns: int
     idle: bool
+    programs: tuple[Program, ...]
+
+    @property
+    def acts(self) -> Acts:
+        """What may be done to links and nodes."""
+        ...
+
+    @property
+    def world(self) -> Any:
+        """The world (`geomx.sim.world.World`), which is made when it is asked for."""
+        ...
+
+    @property
+    def programmed(self) -> bool:
+        """Whether programs or plugins act on the world."""
+        ...
+
+    def begin(self, worker: Worker) -> float:
+        """Return the multiple of the usual time that a worker's next step takes."""
+        ...
 
     @property
     def pace(self) -> Callable[[float], Pace]:

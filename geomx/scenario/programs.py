@@ -1,0 +1,91 @@
+"""Programs of a scenario: functions of the simulated world, from a file or from Python."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from geomx.errors import ConfigError, GeomxError, PluginError
+
+FUNCTION = "world"
+SUFFIX = ".py"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function that is called with the world when a simulation begins.
+
+    Attributes:
+        name: What errors call it: the file, or the function.
+        function: The function.
+    """
+
+    name: str
+    function: Callable[[Any], object]
+
+    def start(self, world: Any) -> None:
+        """Call the function.
+
+        Raises:
+            PluginError: It failed, or was a generator, which has to be started as a process.
+        """
+        try:
+            answer = self.function(world)
+        except GeomxError:
+            raise
+        except Exception as error:
+            said = " ".join(str(error).split())
+            raise PluginError(f"{self.name} failed: {type(error).__name__}: {said}") from error
+        if answer is not None:
+            raise PluginError(
+                f"{self.name} returned {answer!r} and must return None; a function that yields is "
+                "started by another one: world.process(function(world))"
+            )
+
+
+def program_of(function: object) -> Program:
+    """Return the program of a function, for `geomx.run`.
+
+    Raises:
+        ConfigError: It is not a function.
+    """
+    if not callable(function):
+        raise ConfigError("world", repr(function), "must be a function of one argument, the world")
+    name = getattr(function, "__qualname__", repr(function))
+    return Program(f"world={name}", function)
+
+
+def read_programs(given: Any) -> tuple[Program, ...]:
+    """Read the programs of the option ``scenario``.
+
+    Args:
+        given: The option: a path ``NAME.py``, whose function ``world(world)`` is the program, or
+            something else.
+
+    Returns:
+        The program; nothing for other scenarios.
+
+    Raises:
+        ConfigError: The file cannot be imported, or has no such function.
+    """
+    if not isinstance(given, str) or not given.endswith(SUFFIX):
+        return ()
+    path = Path(given)
+    if not path.is_file():
+        raise ConfigError("scenario", given, "there is no such file")
+    spec = importlib.util.spec_from_file_location(f"geomx_scenario_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        remedy = f"cannot be imported: {type(error).__name__}: {said}"
+        raise ConfigError("scenario", given, remedy) from error
+    function = getattr(module, FUNCTION, None)
+    if not callable(function):
+        raise ConfigError("scenario", given, f"has no function {FUNCTION}({FUNCTION})")
+    return (Program(f"scenario={given}: {FUNCTION}", function),)

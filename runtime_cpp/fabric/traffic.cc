@@ -1,0 +1,253 @@
+// Programs that act on the simulated network: see traffic.h.
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "fabric/fabric.h"
+
+namespace geomx {
+namespace {
+
+net::ConnectionOptions ConnectionOf(const TransferOptions& transfer) {
+  net::ConnectionOptions options = net::LaneOptions(transfer.link, Lane::kReliable);
+  options.weight *= transfer.weight;
+  options.priority_class = transfer.priority_class;
+  if (transfer.pace < net::kInfinity) {
+    options.ramp.window_limit = net::kInfinity;
+    options.ramp.rate_limit = transfer.pace * options.efficiency;
+  }
+  return options;
+}
+
+double Total(const LinkStats& stats) {
+  auto bytes = static_cast<double>(stats.control_bytes);
+  for (const Traffic& traffic : stats.data) bytes += static_cast<double>(traffic.bytes);
+  return bytes;
+}
+
+}  // namespace
+
+// ---- edges and links ---------------------------------------------------------------------------
+
+void Fabric::SetCapacity(net::EdgeId edge, double bytes_per_s, Time now) {
+  programmed_ = true;
+  now_ = std::max(now_, now);
+  network_.SetCapacity(edge, bytes_per_s, now_);
+  schedules_.Drop(edge);
+}
+
+void Fabric::ChangeLink(NodeId source, NodeId target, const net::LinkOptions& options, Time now) {
+  programmed_ = true;
+  now_ = std::max(now_, now);
+  const auto& links = endpoints_.at(source).links;
+  const auto found =
+      std::lower_bound(links.begin(), links.end(), std::pair{target, std::uint32_t{0}});
+  if (found == links.end() || found->first != target) {
+    throw std::invalid_argument("no link from node " + std::to_string(source) + " to " +
+                                std::to_string(target));
+  }
+  Link& link = links_[found->second];
+  if (link.options.path != options.path) {
+    double& before = carried_before_[found->second];
+    Carry(link.options.path, Total(link.stats) - before);
+    before = Total(link.stats);
+  }
+  link.options = options;
+  for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
+    network_.Change(link.lanes[static_cast<int>(lane)], net::LaneOptions(options, lane), now_);
+  }
+  link.delay = network_.Delay(link.lanes[0]);
+}
+
+void Fabric::Carry(const std::vector<net::EdgeId>& path, double bytes) {
+  for (const net::EdgeId edge : path) {
+    if (carried_.size() <= edge) carried_.resize(edge + 1);
+    carried_[edge] += bytes;
+  }
+}
+
+void Fabric::Stretch(NodeId id, double times) {
+  if (!(times > 0.0) || !(times < net::kInfinity)) {
+    throw std::invalid_argument("work takes a positive multiple of its time");
+  }
+  programmed_ = true;
+  Endpoint& endpoint = endpoints_.at(id);
+  endpoint.stretch = times;
+  if (endpoint.trainer) endpoint.trainer->Stretch(times);
+}
+
+// ---- transfers ---------------------------------------------------------------------------------
+
+TransferId Fabric::StartTransfer(const TransferOptions& options, double bytes, Time now) {
+  if (!(bytes >= 0.0) || !(bytes < net::kInfinity)) {
+    throw std::invalid_argument("a transfer's size must be finite and not negative");
+  }
+  programmed_ = true;
+  now_ = std::max(now_, now);
+  if (free_transfers_.empty()) {
+    free_transfers_.push_back(static_cast<TransferId>(transfers_.size()));
+    transfers_.emplace_back();
+  }
+  const TransferId id = free_transfers_.back();
+  const net::ConnectionOptions connection = ConnectionOf(options);
+  const auto spare = std::find_if(spare_.begin(), spare_.end(),
+                                  [&](net::ConnectionId each) { return network_.Idle(each); });
+  Transfer& transfer = transfers_[id];
+  if (spare != spare_.end()) {
+    network_.Renew(*spare, connection, now_);
+    transfer.connection = *spare;
+    spare_.erase(spare);
+  } else {
+    transfer.connection = network_.AddConnection(connection);
+    connection_owner_.resize(std::max<std::size_t>(connection_owner_.size(), transfer.connection + 1));
+  }
+  connection_owner_[transfer.connection] = {id | kTransfers, Lane::kReliable};
+  free_transfers_.pop_back();
+  transfer.state = Transfer::State::kOpening;
+  transfer.path = options.link.path;
+  transfer.bytes = bytes;
+  transfer.carried = 0.0;
+  ++transfer.count;
+  const bool paced = options.pace < net::kInfinity;
+  const Time handshake = paced ? 0 : network_.Rtt(transfer.connection);
+  agenda_.Add(now_ + handshake, {Action::Kind::kOpen, 0, id, transfer.count});
+  return id;
+}
+
+void Fabric::Open(const Action& action, Time now) {
+  Transfer& transfer = transfers_[action.which];
+  if (transfer.count != action.count || transfer.state != Transfer::State::kOpening) return;
+  ++under_way_;
+  transfer.state = Transfer::State::kSending;
+  network_.Start(transfer.connection, transfer.bytes, now);
+}
+
+void Fabric::Sent(TransferId id, Time now) {
+  Transfer& transfer = transfers_[id];
+  --under_way_;
+  transfer.state = Transfer::State::kArriving;
+  const Time delay = network_.Delay(transfer.connection);
+  agenda_.Add(now + delay, {Action::Kind::kTransferred, 0, id, transfer.count});
+}
+
+void Fabric::Transferred(const Action& action) {
+  const Transfer& transfer = transfers_[action.which];
+  if (transfer.count != action.count || transfer.state != Transfer::State::kArriving) return;
+  EndTransfer(action.which, transfer.bytes);
+  Notify({.kind = Notice::Kind::kTransferred, .key = action.which});
+}
+
+void Fabric::EndTransfer(TransferId id, double sent) {
+  Transfer& transfer = transfers_[id];
+  Carry(transfer.path, sent - transfer.carried);
+  transfer.state = Transfer::State::kFree;
+  spare_.push_back(transfer.connection);
+  free_transfers_.push_back(id);
+}
+
+void Fabric::ChangeTransfer(TransferId id, const TransferOptions& options, Time now) {
+  Transfer& transfer = transfers_.at(id);
+  if (transfer.state == Transfer::State::kFree) throw std::invalid_argument("no such transfer");
+  now_ = std::max(now_, now);
+  const double sent = transfer.bytes - TransferLeft(id, now_);
+  Carry(transfer.path, sent - transfer.carried);
+  transfer.carried = sent;
+  transfer.path = options.link.path;
+  network_.Change(transfer.connection, ConnectionOf(options), now_);
+}
+
+double Fabric::CancelTransfer(TransferId id, Time now) {
+  const Transfer& transfer = transfers_.at(id);
+  if (transfer.state == Transfer::State::kFree) throw std::invalid_argument("no such transfer");
+  now_ = std::max(now_, now);
+  const double sent = transfer.bytes - TransferLeft(id, now_);
+  if (transfer.state == Transfer::State::kSending) {
+    network_.Abort(transfer.connection, now_);
+    --under_way_;
+  }
+  EndTransfer(id, sent);
+  return sent;
+}
+
+double Fabric::TransferLeft(TransferId id, Time now) const {
+  const Transfer& transfer = transfers_.at(id);
+  switch (transfer.state) {
+    case Transfer::State::kOpening: return transfer.bytes;
+    case Transfer::State::kSending: return network_.Left(transfer.connection, now);
+    default: return 0.0;
+  }
+}
+
+double Fabric::TransferRate(TransferId id) const {
+  const Transfer& transfer = transfers_.at(id);
+  return transfer.state == Transfer::State::kSending ? network_.Rate(transfer.connection) : 0.0;
+}
+
+// ---- what can be seen --------------------------------------------------------------------------
+
+double Fabric::Capacity(net::EdgeId edge, Time now) {
+  now_ = std::max(now_, now);
+  FollowSchedules(now_);
+  return network_.Capacity(edge);
+}
+
+double Fabric::Queued(net::EdgeId edge, Time now) const {
+  double bytes = 0.0;
+  const auto crosses = [edge](const std::vector<net::EdgeId>& path) {
+    return std::find(path.begin(), path.end(), edge) != path.end();
+  };
+  for (const Link& link : links_) {
+    if (!crosses(link.options.path)) continue;
+    bytes += static_cast<double>(
+        endpoints_[link.stats.source].node->QueuedBytes(link.stats.target));
+    for (const net::ConnectionId lane : link.lanes) bytes += network_.Left(lane, now);
+  }
+  for (TransferId id = 0; id < transfers_.size(); ++id) {
+    if (transfers_[id].state == Transfer::State::kSending && crosses(transfers_[id].path)) {
+      bytes += network_.Left(transfers_[id].connection, now);
+    }
+  }
+  return bytes;
+}
+
+std::vector<ActiveFlow> Fabric::Flows(Time now) const {
+  std::vector<ActiveFlow> flows;
+  for (const Link& link : links_) {
+    for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
+      const net::ConnectionId id = link.lanes[static_cast<int>(lane)];
+      if (!network_.Busy(id)) continue;
+      flows.push_back({.source = link.stats.source,
+                       .target = link.stats.target,
+                       .reliable = lane == Lane::kReliable,
+                       .rate = network_.Rate(id),
+                       .left = network_.Left(id, now)});
+    }
+  }
+  for (TransferId id = 0; id < transfers_.size(); ++id) {
+    if (transfers_[id].state != Transfer::State::kSending) continue;
+    flows.push_back(
+        {.transfer = true, .id = id, .rate = TransferRate(id), .left = TransferLeft(id, now)});
+  }
+  return flows;
+}
+
+std::vector<double> Fabric::EdgesCarried(Time now) const {
+  std::vector<double> bytes = carried_;
+  bytes.resize(network_.edges());
+  const auto carry = [&](const std::vector<net::EdgeId>& path, double more) {
+    for (const net::EdgeId edge : path) bytes[edge] += more;
+  };
+  for (std::uint32_t index = 0; index < links_.size(); ++index) {
+    const auto before = carried_before_.find(index);
+    const double already = before == carried_before_.end() ? 0.0 : before->second;
+    carry(links_[index].options.path, Total(links_[index].stats) - already);
+  }
+  for (TransferId id = 0; id < transfers_.size(); ++id) {
+    const Transfer& transfer = transfers_[id];
+    if (transfer.state == Transfer::State::kFree) continue;
+    carry(transfer.path, transfer.bytes - TransferLeft(id, now) - transfer.carried);
+  }
+  return bytes;
+}
+
+}  // namespace geomx

@@ -1,0 +1,68 @@
+"""What a simulation has counted, recorded at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from geomx.network.links import Edge
+from geomx.results.link_traffic import record_traffic
+from geomx.results.traffic import EdgeTraffic
+from geomx.sim.protocols import Running
+from geomx.training.pace import NS
+
+
+def record_totals(simulation: Running, edges: Mapping[Edge, int], end_s: float) -> int:
+    """Record traffic, the timeline and the work of nodes.
+
+    Args:
+        simulation: The simulation at its end.
+        edges: Ids of the edges in its fabric.
+        end_s: When the last worker ended, in seconds of the run.
+
+    Returns:
+        The rounds of all shards together.
+    """
+    experiment, fabric, recorder = simulation.experiment, simulation.fabric, simulation.recorder
+    nodes = experiment.cluster.nodes
+    for source, target, push, pull, control, busy_ns in fabric.links():
+        record_traffic(recorder, nodes[source], nodes[target], push, pull, control, busy_ns / NS)
+    edges_ns = fabric.edges_busy()
+    busy_s = {edge: edges_ns[number] / NS for edge, number in edges.items()}
+    measured = None
+    if simulation.programmed:
+        wan = simulation.world.wan
+        measured = {edge: (sent, wan.could(edge, end_s)) for edge, sent in wan.traffic().items()}
+    recorder.edges(EdgeTraffic(experiment.cluster, experiment.seed, busy_s, measured))
+    _record_spans(simulation)
+    worked_ns = fabric.worked()
+    busiest = max(nodes, key=lambda node: worked_ns[node.id])
+    recorder.endpoint(busiest.name, worked_ns[busiest.id] / NS)
+    shard_rounds = 0
+    for node in experiment.cluster.global_servers:
+        counts = fabric.node_stats(node.id)
+        recorder.global_server(counts)
+        shard_rounds += counts["rounds"]
+    return shard_rounds
+
+
+def _record_spans(simulation: Running) -> None:
+    fabric, recorder = simulation.fabric, simulation.recorder
+    nodes = simulation.experiment.cluster.nodes
+    spans = fabric.spans()
+    for node, peer, name, kind, about, start_ns, end_ns in spans:
+        recorder.span(
+            nodes[node].name,
+            nodes[node].party,
+            f"{kind} to {nodes[peer].name}" if name == "send" else name,
+            "compute" if name in ("forward", "backward") else name,
+            start_ns / NS,
+            (end_ns - start_ns) / NS,
+            **about,
+        )
+    if lost := fabric.spans_dropped:
+        most = simulation.experiment.sim.max_spans
+        early = most - most // 2
+        # If fewer than fit were kept, the others were lost to a repetition.
+        borders = [span[-1] / NS for span in spans[early - 1 : early + 1]]
+        full = len(spans) == most > 1
+        recorder.spans_lost(lost, *(borders if full else (0.0, 0.0)))

@@ -1,0 +1,92 @@
+"""What computing takes in the simulated world."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import cycle
+
+from geomx.errors import near
+from geomx.sim.protocols import Running, Worker
+
+Times = float | Sequence[float] | Callable[[int], float]
+
+
+class Compute:
+    """Decides how long workers compute: a multiple of the workload's time divided by their speed.
+
+    Args:
+        simulation: The simulation, built.
+    """
+
+    def __init__(self, simulation: Running) -> None:
+        self._simulation = simulation
+        self._ids = {node.name: node.id for node in simulation.experiment.cluster.nodes}
+        self._of_steps: dict[int, Callable[[int], float]] = {}
+        self._of_nodes: dict[int, float] = {}
+
+    def set(self, worker: str | None, times: Times) -> None:
+        """Decide what the steps of a worker take, from its next step on.
+
+        Args:
+            worker: Name of the worker; None: every worker, each with its own steps.
+            times: Multiple of the usual time: a number; a sequence, one after the other and again
+                from its beginning; or a function of the step's number, called once per step, such
+                as ``lambda step: world.random.lognormvariate(0, 0.3)``.
+
+        Raises:
+            ValueError: There is no such worker, or a number is not above 0.
+        """
+        workers = {node.name: node.id for node in self._simulation.experiment.cluster.workers}
+        if worker is not None and worker not in workers:
+            raise ValueError(f"there is no worker {worker}; {near(worker, workers)}")
+        for name, node in workers.items():
+            if worker in (None, name):
+                self._of_steps[node] = _by_step(times)
+
+    def slow(self, node: str, times: float) -> None:
+        """Let a node compute and work on messages `times` as long as usual, from now on; 1: usual.
+
+        It multiplies with what `set` says. Layers whose computing has begun are not changed.
+
+        Args:
+            node: Name of a node.
+            times: Multiple of the usual time, above 0.
+
+        Raises:
+            ValueError: There is no such node, or `times` is not above 0.
+        """
+        if node not in self._ids:
+            raise ValueError(f"there is no node {node}; {near(node, self._ids)}")
+        self._of_nodes[self._ids[node]] = _positive(times)
+        self._tell(self._ids[node], 1.0)
+
+    def begin(self, worker: Worker) -> float:
+        """Return the multiple of the usual time that a worker's next step takes; for workers."""
+        of_step = self._of_steps.get(worker.spec.id)
+        times = 1.0 if of_step is None else of_step(worker.steps.step)
+        if of_step is not None or worker.spec.id in self._of_nodes:
+            self._tell(worker.spec.id, times)
+        return times * self._of_nodes.get(worker.spec.id, 1.0)
+
+    def _tell(self, node: int, times: float) -> None:
+        self._simulation.fabric.stretch(node, times * self._of_nodes.get(node, 1.0))
+
+
+def _by_step(times: Times) -> Callable[[int], float]:
+    if callable(times):
+        function = times
+        return lambda step: _positive(function(step))
+    if isinstance(times, Sequence):
+        if not times:
+            raise ValueError("a sequence of multiples must not be empty")
+        values = cycle([_positive(value) for value in times])
+        return lambda step: next(values)
+    number = _positive(times)
+    return lambda step: number
+
+
+def _positive(times: float) -> float:
+    if not (isinstance(times, int | float) and 0 < times < math.inf):
+        raise ValueError(f"times={times!r}: must be a finite number above 0")
+    return float(times)

@@ -1,0 +1,64 @@
+"""Events of the simulated world: who hears of them, and processes that wait for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import simpy
+
+from geomx.events import WorldEvent
+from geomx.sim.clock import Clock
+
+E = TypeVar("E", bound=WorldEvent)
+
+
+class WorldEvents:
+    """Typed events, one dataclass of `geomx.events` for each kind.
+
+    Args:
+        env: SimPy's environment.
+        wanted: Called when somebody subscribes to a kind for the first time.
+    """
+
+    def __init__(self, env: Clock, wanted: Callable[[type], None]) -> None:
+        self._env, self._wanted = env, wanted
+        self._observers: dict[type, list[Callable[[Any], None]]] = {}
+
+    def subscribe(self, kind: type[E], observer: Callable[[E], None]) -> None:
+        """Call a function with every event of a kind from now on.
+
+        Args:
+            kind: ``StepEnded``, ``ValueArrived``, ``EdgeChanged``, ``TransferEnded`` or
+                ``NodeActed``, from `geomx.events`.
+            observer: A function of the event.
+        """
+        if kind not in self._observers:
+            self._wanted(kind)
+        self._observers.setdefault(kind, []).append(observer)
+
+    def next(self, kind: type[E], where: Callable[[E], bool] | None = None) -> simpy.Event:
+        """Return a SimPy event that triggers with the next event of a kind; its value is that.
+
+        Args:
+            kind: As of `subscribe`.
+            where: Which events count; None: all.
+        """
+        waiting = self._env.event()
+
+        def look(event: E) -> None:
+            if not waiting.triggered and (where is None or where(event)):
+                self._observers[kind].remove(look)
+                waiting.succeed(event)
+
+        self.subscribe(kind, look)
+        return waiting
+
+    def observed(self, kind: type) -> bool:
+        """Return whether events of a kind have to be made."""
+        return bool(self._observers.get(kind))
+
+    def publish(self, event: WorldEvent) -> None:
+        """Call the observers of an event's kind; for the simulation."""
+        for observer in tuple(self._observers.get(type(event), ())):
+            cast(Callable[[WorldEvent], None], observer)(event)

@@ -1,0 +1,173 @@
+"""What can be read from the simulated WAN: bandwidths, loads, queues, flows, bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import networkx as nx
+
+from geomx import _core
+from geomx.network.links import edge_model
+from geomx.network.schedules import BYTES_PER_MBIT
+from geomx.sim.clock import Clock
+from geomx.sim.protocols import Running
+from geomx.sim.world.edges import Edge, find_edge
+from geomx.sim.world.transfers import Transfer
+from geomx.sim.world.ways import Ways
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What is under way between two nodes.
+
+    Attributes:
+        source: Name of the sending node.
+        target: Name of the receiving node.
+        kind: ``training``, ``datagrams`` (of training, best effort) or ``transfer``.
+        edges: The edges that it crosses, in order.
+        rate_mbps: Its present rate in Mbit/s, without headers.
+        left_bytes: Bytes of its message or transfer that have not left.
+        transfer: The transfer, for that kind.
+    """
+
+    source: str
+    target: str
+    kind: str
+    edges: tuple[Edge, ...]
+    rate_mbps: float
+    left_bytes: float
+    transfer: Transfer | None = None
+
+
+class WanReadings(nx.DiGraph):  # type: ignore[misc]
+    """The figures of a WAN; `geomx.sim.world.wan.Wan` fills in what they come from."""
+
+    env: Clock
+    fabric: _core.Fabric
+    _simulation: Running
+    _ids: dict[Edge, int]
+    _ways: Ways
+    _transfers: dict[int, Transfer]
+    _capable: dict[Edge, tuple[float, float, float]]  # bytes until, seconds, bytes/s since
+
+    def path(self, source: str, target: str) -> list[str]:
+        """Find the present way from one node to another.
+
+        Args:
+            source: Name of the first node.
+            target: Name of the last node.
+
+        Returns:
+            The names of its nodes, both included.
+        """
+        return [source, *(there for _, there in self._ways.route(source, target).edges)]
+
+    def mbps(self, source: str, target: str) -> float:
+        """Look an edge's present bandwidth up, by its trace or redraws if it has any.
+
+        Args:
+            source: Where the edge begins.
+            target: Where it ends.
+
+        Returns:
+            Mbit/s; infinite for no limit.
+
+        Raises:
+            ValueError: There is no such edge.
+        """
+        edge = find_edge(self, source, target)
+        return self.fabric.capacity(self._ids[edge], self.env.now) / BYTES_PER_MBIT
+
+    def load(self, source: str, target: str) -> float:
+        """Measure the present load of an edge.
+
+        Args:
+            source: Where the edge begins.
+            target: Where it ends.
+
+        Returns:
+            Mbit/s, headers included.
+
+        Raises:
+            ValueError: There is no such edge.
+        """
+        return self.fabric.load(self._ids[find_edge(self, source, target)]) / BYTES_PER_MBIT
+
+    def queue(self, source: str, target: str) -> float:
+        """Count what senders hold for an edge: queued, and of messages being sent.
+
+        Args:
+            source: Where the edge begins.
+            target: Where it ends.
+
+        Returns:
+            Bytes.
+
+        Raises:
+            ValueError: There is no such edge.
+        """
+        return self.fabric.queued(self._ids[find_edge(self, source, target)], self.env.now)
+
+    def carried(self, source: str, target: str) -> float:
+        """Count what has been sent over an edge since the start.
+
+        Args:
+            source: Where the edge begins.
+            target: Where it ends.
+
+        Returns:
+            Bytes, of transfers without headers.
+
+        Raises:
+            ValueError: There is no such edge.
+        """
+        number = self._ids[find_edge(self, source, target)]
+        return self.fabric.edges_carried(self.env.now)[number]
+
+    def flows(self) -> list[Flow]:
+        """List what is under way.
+
+        Returns:
+            The messages of training and the transfers, each with its present rate.
+        """
+        nodes = self._simulation.experiment.cluster.nodes
+        found = []
+        for is_transfer, one, other, number, reliable, rate, left in self.fabric.flows(
+            self.env.now
+        ):
+            transfer = self._transfers[number] if is_transfer else None
+            source, target = (
+                (transfer.source, transfer.target)
+                if transfer is not None
+                else (nodes[one].name, nodes[other].name)
+            )
+            kind = "transfer" if transfer else "training" if reliable else "datagrams"
+            edges = self._ways.route(source, target).edges
+            found.append(Flow(source, target, kind, edges, rate / BYTES_PER_MBIT, left, transfer))
+        return found
+
+    def could(self, edge: Edge, until_s: float) -> float:
+        """Integrate an edge's bandwidth, for results.
+
+        Args:
+            edge: The edge.
+            until_s: Seconds from the start of the run.
+
+        Returns:
+            The bytes that it could have carried until then.
+        """
+        if edge in self._capable:
+            before, since_s, rate = self._capable[edge]
+            return before + (rate * (until_s - since_s) if rate and until_s > since_s else 0.0)
+        cluster = self._simulation.experiment.cluster
+        bandwidth, _ = edge_model(cluster, edge, self._simulation.experiment.seed)
+        return bandwidth.carries(until_s)
+
+    def traffic(self) -> dict[Edge, float]:
+        """Count what has been sent over every edge, for results.
+
+        Returns:
+            Bytes by edge.
+        """
+        carried = self.fabric.edges_carried(self.env.now)
+        return {edge: carried[number] for edge, number in self._ids.items()}

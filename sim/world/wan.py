@@ -1,0 +1,274 @@
+"""The simulated WAN as a networkx graph that can be read and changed while time runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Self
+
+import networkx as nx
+
+from geomx import _core
+from geomx.errors import near
+from geomx.events import EdgeChanged
+from geomx.network.schedules import BYTES_PER_MBIT
+from geomx.sim.protocols import Running
+from geomx.sim.world.edges import DELAY, LOSS, MBPS, UP, Edge, EdgeData, checked, find_edge
+from geomx.sim.world.readings import WanReadings
+from geomx.sim.world.transfers import Transfer
+from geomx.sim.world.ways import Ways
+from geomx.training.pace import NS
+
+CONGESTION = ("bbr", "cubic", "reno")
+
+
+class Wan(WanReadings):
+    """The simulated WAN: a networkx graph whose edges act on the simulation.
+
+    Attributes of edges are those of network files: ``bandwidth_mbps`` (missing where nothing limits
+    it), ``delay_ms``, ``loss``, and ``up``. Assigning to one of them has the same effect as `set`.
+    Nodes and edges cannot be added or removed. Sites of a network file's short form may be named in
+    place of their routers: ``("east", "hub")`` is the edge between ``east/wan`` and ``hub/wan``.
+
+    All figures of the present (`load`, `queue`, `flows`) are as of the last event before now: a
+    change takes effect when time continues.
+    """
+
+    @classmethod
+    def of(cls, simulation: Running, ids: Mapping[Edge, int]) -> Self:
+        """Return the WAN of a simulation.
+
+        Args:
+            simulation: The simulation, built.
+            ids: Numbers of the edges in its fabric.
+
+        Returns:
+            The WAN.
+        """
+        cluster = simulation.experiment.cluster
+        wan = cls(cluster.graph)
+        for source, target, data in cluster.graph.edges(data=True):
+            edge = source, target
+            known = EdgeData(edge, data, wan._change)
+            wan._succ[source][target] = wan._pred[target][source] = known
+        wan.graph["paths"] = list(wan.graph.get("paths", ()))
+        nx.freeze(wan)
+        wan.env, wan.fabric = simulation.env, simulation.fabric
+        wan._simulation, wan._ids = simulation, dict(ids)
+        wan._ways = Ways(simulation, wan, wan._ids)
+        wan._transfers = {}
+        wan._capable = {}
+        return wan
+
+    # ---- changing it ----
+
+    def set(
+        self,
+        source: str,
+        target: str,
+        *,
+        mbps: float | None = None,
+        delay_ms: float | None = None,
+        loss: float | None = None,
+        up: bool | None = None,
+        both: bool = False,
+    ) -> None:
+        """Change an edge from now on.
+
+        Messages under way continue with the new bandwidth, and arrive after the old delay if they
+        have left already. A bandwidth that is set ends the edge's trace, redraws and outages.
+
+        Args:
+            source: Where the edge begins.
+            target: Where it ends.
+            mbps: Bandwidth in Mbit/s; 0: nothing passes; ``math.inf``: no limit.
+            delay_ms: One-way delay.
+            loss: Share of packets that are lost.
+            up: False: nothing passes until it is up again, with the bandwidth that it had.
+            both: Whether to change the opposite edge alike.
+
+        Raises:
+            ValueError: There is no such edge, or a value is out of range.
+        """
+        given = {MBPS: mbps, DELAY: delay_ms, LOSS: loss, UP: up}
+        values = {name: value for name, value in given.items() if value is not None}
+        edges = [find_edge(self, source, target)]
+        if both:
+            edges.append(find_edge(self, target, source))
+        for edge in edges:
+            self._change(edge, values)
+
+    def set_bandwidth(self, source: str, target: str, mbps: float) -> None:
+        """Change the bandwidth of an edge from now on; see `set`.
+
+        Args:
+            source: Where the edge begins.
+            target: Where it ends.
+            mbps: Bandwidth in Mbit/s.
+
+        Raises:
+            ValueError: There is no such edge, or the bandwidth is negative.
+        """
+        self.set(source, target, mbps=mbps)
+
+    def set_path(self, nodes: Sequence[str]) -> None:
+        """Let everything from the first node to the last one, or by way of both, take this way.
+
+        Args:
+            nodes: Names of consecutive nodes.
+
+        Raises:
+            ValueError: Two consecutive nodes have no edge.
+        """
+        if len(nodes) < 2:
+            raise ValueError(f"a path has two nodes or more, not {list(nodes)}")
+        edges = [find_edge(self, *hop) for hop in pairwise(nodes)]
+        way = [edges[0][0], *(target for _, target in edges)]
+        others = [path for path in self.graph["paths"] if (path[0], path[-1]) != (way[0], way[-1])]
+        self._move(paths=[*others, way])
+
+    def reroute(self) -> int:
+        """Let everything take the way of the shortest delay over edges that are up.
+
+        Where there is none, the way stays. Ways of `set_path` and of the network's ``paths`` are
+        replaced.
+
+        Returns:
+            The number of links between two nodes whose way has changed.
+        """
+        usable = nx.subgraph_view(
+            self, filter_edge=lambda a, b: self[a][b][UP] and self[a][b].get(MBPS, math.inf) > 0
+        )
+        return self._move(nx.DiGraph(usable), [])
+
+    def _move(self, graph: nx.DiGraph | None = None, paths: Sequence[Any] = ()) -> int:
+        self._ways.known()  # before the paths change
+        self.graph["paths"] = list(paths)
+        moved = self._ways.move(graph)
+        self._tell_transfers()
+        return moved
+
+    def _tell_transfers(self) -> None:
+        for transfer in tuple(self._transfers.values()):
+            self.fabric.change_transfer(transfer.id, transfer.model(), self.env.now)
+
+    def _change(self, edge: Edge, values: Mapping[str, Any]) -> None:
+        data: EdgeData = self[edge[0]][edge[1]]
+        new = checked(edge, values)
+        number, now = self._ids[edge], self.env.now
+        if MBPS in new or UP in new:
+            new.setdefault(MBPS, self.mbps(*edge) if data[UP] else data.get(MBPS, math.inf))
+            self._measure(edge)
+            passes = new.get(UP, data[UP])
+            rate = new[MBPS] * BYTES_PER_MBIT if passes else 0.0
+            self.fabric.set_capacity(number, rate, now)
+            self._capable[edge] = (self._capable[edge][0], now / NS, rate)
+        if DELAY in new or LOSS in new:
+            self._ways.known()  # as long as they are those before the change
+        data.keep(new)
+        if DELAY in new:
+            self.fabric.set_delay(number, round(new[DELAY] * 1e6))
+        if DELAY in new or LOSS in new:
+            self._ways.tell([edge])
+            self._tell_transfers()
+        events = self._simulation.world.events
+        if events.observed(EdgeChanged):
+            events.publish(EdgeChanged(now / NS, *edge, dict(values)))
+
+    def _measure(self, edge: Edge) -> None:
+        """Add up what an edge could have carried so far, before its bandwidth changes."""
+        self._capable[edge] = (self.could(edge, self.env.now / NS), self.env.now / NS, 0.0)
+
+    # ---- sending ----
+
+    def transfer(
+        self,
+        source: str,
+        target: str,
+        size_bytes: float,
+        *,
+        weight: float = 1.0,
+        priority: int = 0,
+        mbps: float | None = None,
+        congestion: str | None = None,
+    ) -> Transfer:
+        """Send bytes from one node to another, over the edges that training uses too.
+
+        They share every edge by weighted max-min: a new TCP connection, with its handshake and
+        window, or a constant rate.
+
+        Args:
+            source: Name of a node of the graph, or of a site.
+            target: Likewise.
+            size_bytes: Size, without headers of TCP and IP.
+            weight: Share of an edge, relative to a connection of training.
+            priority: 0 shares with training; a higher one goes first on every edge, a lower one
+                takes what training leaves.
+            mbps: At most this rate, headers included, without TCP's window; None: TCP.
+            congestion: ``bbr``, ``cubic`` or ``reno``; None: as training (``tcp.congestion``).
+
+        Returns:
+            A SimPy event that triggers when the last byte has arrived.
+
+        Raises:
+            ValueError: A node is unknown or cannot be reached, or a number is out of range.
+        """
+        for name in (source, target):
+            if name not in self:
+                raise ValueError(f"there is no node {name}; {near(name, self)}")
+        for name, value, least in (("size_bytes", size_bytes, 0.0), ("weight", weight, 1e-9)):
+            if not (isinstance(value, int | float) and least <= value < math.inf):
+                raise ValueError(f"{name}={value!r}: must be a finite number of at least {least:g}")
+        if mbps is not None and not 0 < mbps < math.inf:
+            raise ValueError(f"mbps={mbps!r}: must be a finite number above 0")
+        if int(priority) != priority or abs(priority) > 100:
+            raise ValueError(f"priority={priority!r}: must be a whole number from -100 to 100")
+        if congestion is not None and congestion not in CONGESTION:
+            raise ValueError(f"congestion={congestion!r}: must be one of {', '.join(CONGESTION)}")
+        transfer = Transfer(
+            self, source, target, size_bytes, weight, int(priority), mbps, congestion
+        )
+        self._transfers[transfer.id] = transfer
+        return transfer
+
+    def link_between(self, source: str, target: str, congestion: str | None) -> _core.LinkModel:
+        """Find the way between two nodes, for transfers.
+
+        Args:
+            source: Name of the first node.
+            target: Name of the last node.
+            congestion: Congestion control; None: that of training.
+
+        Returns:
+            The way and its TCP.
+
+        Raises:
+            ValueError: There is no way.
+        """
+        try:
+            there, back = self._ways.route(source, target), self._ways.route(target, source)
+        except KeyError:
+            raise ValueError(f"there is no way from {source} to {target} and back") from None
+        tcp = self._simulation.experiment.tcp
+        tcp = tcp if congestion is None else replace(tcp, congestion=congestion)
+        return self._ways.model(there, back, tcp)
+
+    def arrived(self, number: int) -> None:
+        """Trigger the event of a transfer, for the simulation.
+
+        Args:
+            number: Its number in the fabric.
+        """
+        transfer = self._transfers[number]
+        transfer.end(transfer.size_bytes)
+
+    def ended(self, transfer: Transfer) -> None:
+        """Forget a transfer that has ended, for transfers.
+
+        Args:
+            transfer: The transfer.
+        """
+        del self._transfers[transfer.id]
+        self._simulation.world.transferred(transfer)

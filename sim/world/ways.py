@@ -1,0 +1,126 @@
+"""The ways of links and transfers through the simulated WAN, while they change."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import networkx as nx
+
+from geomx import _core
+from geomx.cluster import Cluster, Path
+from geomx.experiment.wiring import peers
+from geomx.network.links import way_model
+from geomx.options.schema import TcpOptions
+from geomx.sim.protocols import Running
+from geomx.sim.world.edges import DELAY, LOSS, Edge
+
+Pair = tuple[int, int]
+
+
+class Ways:
+    """The present ways between nodes, as the fabric was told.
+
+    They are those of the start of the run until `move` is called, whatever happens to the edges.
+    Delays and losses along them are the present ones.
+
+    Args:
+        simulation: The simulation, built.
+        graph: The graph whose attributes change.
+        ids: Numbers of the edges in the fabric.
+    """
+
+    def __init__(self, simulation: Running, graph: nx.DiGraph, ids: Mapping[Edge, int]) -> None:
+        self._simulation, self._graph, self._ids = simulation, graph, ids
+        self._links: dict[Pair, Path] = {}  # empty until they are needed
+        self._over: defaultdict[Edge, set[Pair]] = defaultdict(set)
+        self._follow(nx.DiGraph(simulation.experiment.cluster.graph))
+
+    def _follow(self, graph: nx.DiGraph) -> None:
+        """Take the shortest ways of `graph`, whose attributes do not change."""
+        graph.graph = self._graph.graph  # its paths, which are looked up for each way
+        routes = replace(self._simulation.experiment.cluster, graph=graph)._routes
+        self._cluster: Cluster = replace(self._simulation.experiment.cluster, graph=self._graph)
+        vars(self._cluster)["_routes"] = routes
+
+    def route(self, source: str, target: str) -> Path:
+        """Return the way from one node of the graph to another.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return self._cluster.route(source, target)
+
+    def model(self, there: Path, back: Path, tcp: TcpOptions) -> _core.LinkModel:
+        """Return a hop as the fabric takes it."""
+        return way_model(self._cluster, there, back, tcp, self._ids.__getitem__)
+
+    def tell(self, edges: Iterable[Edge]) -> None:
+        """Tell the fabric the present delays and losses of all links over some edges."""
+        self.known()
+        for pair in sorted(set[Pair]().union(*(self._over[edge] for edge in edges))):
+            self._tell(pair)
+
+    def move(self, graph: nx.DiGraph | None = None) -> int:
+        """Let links take other ways: the shortest of `graph`; None: only the paths have changed.
+
+        Returns:
+            The number of links that have moved. Links for which there is no way stay.
+        """
+        before, cluster = dict(self.known()), self._simulation.experiment.cluster
+        if graph is not None:
+            self._follow(graph)
+        moved: set[Pair] = set()
+        for pair, old in before.items():
+            source, target = (cluster.nodes[node].name for node in pair)
+            try:
+                self._links[pair] = self.route(source, target)
+            except KeyError:
+                continue
+            if self._links[pair].edges != old.edges:
+                moved.add(pair)
+        self._index()
+        for pair in sorted({*moved, *((target, source) for source, target in moved)}):
+            if pair in self._links:
+                self._tell(pair)
+        return len(moved)
+
+    def _tell(self, pair: Pair) -> None:
+        source, target = pair
+        nodes = self._simulation.experiment.cluster.nodes
+        back = self._links.get((target, source))
+        if back is None:
+            back = self.route(nodes[target].name, nodes[source].name)
+        model = self.model(
+            self._present(self._links[pair]), self._present(back), self._simulation.experiment.tcp
+        )
+        self._simulation.fabric.change_link(source, target, model, self._simulation.env.now)
+
+    def _present(self, route: Path) -> Path:
+        """Return a way with its present delay and loss."""
+        on_it = [self._graph[a][b] for a, b in route.edges]
+        kept = math.prod(1.0 - data.get(LOSS, 0.0) for data in on_it)
+        delay_s = sum(data.get(DELAY, 0.0) for data in on_it) / 1e3
+        return replace(route, delay_s=delay_s, loss=1.0 - kept)
+
+    def known(self) -> dict[Pair, Path]:
+        """Return the ways of all links, which are found when this is called first."""
+        if not self._links:
+            cluster, selection = self._cluster, self._simulation.experiment.selection
+            self._links = {
+                (source.id, target.id): cluster.path(source, target)
+                for source in cluster.nodes
+                for target in peers(cluster, selection, source)
+            }
+            self._index()
+        return self._links
+
+    def _index(self) -> None:
+        self._over = defaultdict(set)
+        for (source, target), route in self._links.items():
+            for edge in route.edges:  # also the way back of the opposite link
+                self._over[edge].add((source, target))
+                if (target, source) in self._links:
+                    self._over[edge].add((target, source))
