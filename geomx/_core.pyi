@@ -491,6 +491,11 @@ class PassClock:
         order. `arrived` completes it.
         """
 
+    def stretch(self, times: float) -> None:
+        """
+        From the next layer on, computing takes `times` as long as the pace says.
+        """
+
     def awaited(self) -> list[int]:
         """Return the keys whose values are needed to complete the pass."""
 

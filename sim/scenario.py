@@ -11,6 +11,8 @@ import simpy
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.experiment.wiring import peers
+from geomx.network.links import PAYLOAD_SHARE
+from geomx.network.schedules import BYTES_PER_MBIT
 from geomx.scenario import Act, Scenario
 from geomx.scenario.acts import NS
 from geomx.sim.members import KILLED, Members
@@ -18,6 +20,9 @@ from geomx.sim.protocols import Running
 
 VERBS = {"pause": "cut", "kill": "cut", "resume": "reconnect", "restart": "reconnect"}
 """The operation on all links of a node that simulates an act on the node itself."""
+
+WORLDLY = ("set", "traffic", "quiet", "slow", "usual")
+"""Acts on the simulated world, which programs may do too."""
 
 
 def play(simulation: Running, scenario: Scenario) -> None:
@@ -47,6 +52,7 @@ class Acts:
 
     def __init__(self, simulation: Running, members: Members | None) -> None:
         self._simulation, self._members = simulation, members
+        self._traffic: dict[tuple[int, int], Any] = {}  # by event and end, while it lasts
 
     @cached_property
     def _linked(self) -> dict[int, set[int]]:
@@ -73,6 +79,9 @@ class Acts:
             if act.what == "kill" and act.for_ns and members is None:
                 row["recovered_s"] = act.for_ns / NS
             simulation.recorder.fault(row)
+        if act.what in WORLDLY:
+            self._disturb(act)
+            return
         if act.what in ("join", "leave"):
             assert members is not None  # checked when the experiment was composed
             _membership(act, [nodes[each] for each in sorted(act.one)], members)
@@ -90,6 +99,27 @@ class Acts:
         do = getattr(simulation.fabric, VERBS.get(act.what, act.what))
         for one, other in self._pairs(act):
             do(one, other, now)
+
+    def _disturb(self, act: Act) -> None:
+        """Change the network, its traffic or the pace of a node."""
+        world, event = self._simulation.world, self._simulation.experiment.event_schedule.event(act)
+        if act.what == "set":
+            world.wan.set(
+                *event.targets,
+                mbps=event.mbps,
+                delay_ms=event.delay_ms,
+                loss=event.loss,
+                both=True,
+            )
+        elif act.what == "traffic":
+            per_s = (event.mbps or 0.0) * BYTES_PER_MBIT * PAYLOAD_SHARE
+            size = event.bytes or per_s * (event.for_s or 0.0)
+            begun = (act.event, act.at_ns + act.for_ns)
+            self._traffic[begun] = world.wan.transfer(*event.targets, size, mbps=event.mbps)
+        elif act.what == "quiet":
+            self._traffic.pop((act.event, act.at_ns)).cancel()
+        else:
+            world.compute.scale(min(act.one), event.times, act.what == "slow")
 
     def _pairs(self, act: Act) -> list[tuple[int, int]]:
         """Return the links that an act affects; all links of a node for an act on a node."""

@@ -34,6 +34,7 @@ from geomx.pages import page
 from geomx.plugin.parts import as_vector
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
+from geomx.scenario.events import PLACES
 from geomx.sim.bundles import frames_per_event
 from geomx.sim.clock import FOREVER, Clock
 from geomx.sim.endpoints import handle, of_servers, of_workers
@@ -208,7 +209,9 @@ class Simulation:
     @property
     def programmed(self) -> bool:
         """Whether programs or plugins act on the world."""
-        return bool(self.programs) or self.experiment.selection.answers("geomx_scenario")
+        by_plugin = self.experiment.selection.answers("geomx_scenario")
+        by_event = self.experiment.event_schedule.has(*PLACES, "slow")
+        return bool(self.programs) or by_plugin or by_event
 
     @property
     def world(self) -> World:

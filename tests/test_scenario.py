@@ -57,7 +57,24 @@ def cluster() -> Cluster:
             {"cut": ["east", "hub"], "at_s": -1, "for_s": 1},
             r"scenario\[0\]\.at_s=-1.0: must be 0 or more",
         ),
-        ({"slow": "east/server", "at_s": 1}, r"\.slow=east/server: is not supported yet"),
+        ({"kill": "east/server", "at_iteration": 1}, r"\.at_iteration=1: is not supported yet"),
+        ({"slow": "east/server", "at_s": 1}, r"\[0\]=.*slow needs times"),
+        ({"slow": "east/server", "at_s": 1, "times": 2}, r"\.for_s=null: slow needs for_s"),
+        (
+            {"slow": "east/server", "at_s": 1, "times": 0, "for_s": 1},
+            r"\.times=0.0: must be more than 0",
+        ),
+        ({"kill": "east/server", "at_s": 1, "times": 2}, r"\.times=2: kill has no times"),
+        ({"set": ["east", "hub"], "at_s": 1}, r"set needs mbps or delay_ms or loss"),
+        ({"set": ["east", "hub"], "at_s": 1, "mbps": -1}, r"\.mbps=-1.0: must be 0 or more"),
+        ({"set": ["east", "hub"], "at_s": 1, "mbps": 1, "for_s": 1}, r"set has no duration"),
+        ({"set": ["east", "hub/scheduler"], "at_s": 1, "mbps": 1}, r"no edge east -> hub/sched"),
+        ({"set": ["east", "nort"], "at_s": 1, "mbps": 1}, r"\.set=.*there is no node nort"),
+        ({"traffic": ["east", "hub"], "at_s": 1}, r"traffic needs bytes or mbps"),
+        ({"traffic": ["east", "hub"], "at_s": 1, "mbps": 1}, r"traffic needs for_s"),
+        ({"traffic": ["east", "hub"], "at_s": 1, "bytes": 1, "mbps": 2}, r"and not both"),
+        ({"traffic": ["east", "hub"], "at_s": 1, "mbps": 0, "for_s": 1}, r"more than 0 Mbit/s"),
+        ({"traffic": ["east", "east"], "at_s": 1, "bytes": 1}, r"two different sites or nodes"),
         ({"kil": "east/server", "at_s": 1}, r"scenario\[0\]\.kil=east/server: unknown option"),
     ],
 )
@@ -210,3 +227,84 @@ def test_a_pause_longer_than_the_patience_ends_the_run(tmp_path: Path, mode: str
     words = ["faults.suspect_s=1", "iterations=200", *SMALL]
     with pytest.raises(NodeLost, match="east/server"):
         run(tmp_path / "stop", mode, "[{at_s: 0.3, pause: east/server, for_s: 4}]", *words)
+
+
+# ---- the network, traffic of others, slow nodes ----
+
+
+@pytest.mark.parametrize(
+    ("event", "sentence"),
+    [
+        ("{at_s: 1, traffic: [east, hub], bytes: 5}", r"traffic=.*live runs have no traffic"),
+        ("{at_s: 1, set: [east, hub], loss: 0.1}", r"set\.loss=0.1: live runs set bandwidths only"),
+        ("{every_s: 1, set: [east, hub], mbps: 9}", r"set\.every_s=1.0: live runs set"),
+        ("{at_s: 1, set: [east, hub], mbps: 0}", r"the last bandwidth of a live run must not be 0"),
+        ("{at_s: 1, slow: east/server, times: 2, for_s: 1}", r"live runs slow workers only"),
+    ],
+)
+def test_what_a_live_run_cannot_do_is_refused(tmp_path: Path, event: str, sentence: str) -> None:
+    network = tmp_path / "network.yaml"
+    network.write_text(str(NETWORK))
+    with pytest.raises(ConfigError, match=sentence):
+        compose([f"network={network}", "mode=live", f"scenario=[{event}]", "workload=tiny"])
+
+
+def test_a_set_bandwidth_is_a_trace_of_live_runs(tmp_path: Path) -> None:
+    network = tmp_path / "network.yaml"
+    network.write_text(str(NETWORK))
+    events = "[{at_s: 3, set: [hub, east], mbps: 70}, {at_s: 1, set: [east, east/wan], mbps: 5}]"
+    words = [f"network={network}", f"scenario={events}", "workload=tiny"]
+    graph = compose([*words, "mode=both"])[0].cluster.graph
+    assert graph.edges["east/wan", "hub/wan"]["trace"] == [[3.0, 70.0]]
+    assert graph.edges["hub/wan", "east/wan"]["trace"] == [[3.0, 70.0]]
+    assert graph.edges["east", "east/wan"]["trace"] == [[1.0, 5.0]]
+    assert "trace" not in compose(words)[0].cluster.graph.edges["east", "east/wan"]
+
+
+def test_simulations_follow_all_events(tmp_path: Path) -> None:
+    """Edges, traffic and slow nodes, with what the summary and edges.csv say about them."""
+    calm = run(tmp_path / "calm", "sim", "[]", *SMALL)
+    slow = run(
+        tmp_path / "slow", "sim", "[{at_s: 0, slow: any worker, times: 4, for_s: 100}]", *SMALL
+    )
+    computing = 20 * 0.03
+    longer = slow.summary["seconds"] - calm.summary["seconds"]
+    assert longer == pytest.approx(3 * computing, rel=0.02)
+    (row,) = slow.summary["faults"]
+    assert row["times"] == 4.0 and row["for_s"] == 100.0 and "worker" in row["node"]
+    events = (
+        "[{at_s: 0.1, set: [east, hub], mbps: 40, delay_ms: 25, loss: 0.01},"
+        " {at_s: 0.2, traffic: [east, hub], mbps: 20, for_s: 0.5},"
+        " {at_s: 0.2, traffic: [hub, west], bytes: 1e6}]"
+    )
+    busy = run(tmp_path / "busy", "sim", events, *SMALL)
+    assert busy.summary["seconds"] > calm.summary["seconds"] + 0.5
+    sets, paced, tcp = busy.summary["faults"]
+    assert sets == {
+        "time_s": 0.1, "what": "set", "link": ["east", "hub"],
+        "mbps": 40.0, "delay_ms": 25.0, "loss": 0.01,
+    }  # fmt: skip
+    assert (paced["mbps"], tcp["bytes"]) == (20.0, 1e6)
+    sent = [
+        {(row["source"], row["target"]): row["bytes"] for row in one.edges} for one in (calm, busy)
+    ]
+    edges = ("east/wan", "hub/wan"), ("hub/wan", "west/wan")
+    more = [sent[1][edge] - sent[0][edge] for edge in edges]
+    assert more == pytest.approx([20e6 / 8 * 0.5 * 1448 / 1500, 1e6], rel=0.01)
+    for name, value in calm.parameters().items():
+        assert np.array_equal(value, busy.parameters()[name])
+
+
+@pytest.mark.slow
+def test_live_runs_follow_bandwidths_and_slow_workers(tmp_path: Path) -> None:
+    events = (
+        "[{at_s: 0.3, set: [east, hub], mbps: 0.01}, {at_s: 1.8, set: [east, hub], mbps: 400},"
+        " {at_s: 2, slow: west/worker0, times: 5, for_s: 1}]"
+    )
+    words = ["iterations=40", *SMALL]
+    for mode in ("sim", "live"):
+        rows = run(tmp_path / mode, mode, events, *words).iterations
+        held_s = max(row["wait_s"] for row in rows if row["start_s"] < 1.8)
+        assert held_s == pytest.approx(1.5, abs=0.3)
+        took = {row["compute_s"] for row in rows if row["worker"] == "west/worker0"}
+        assert sorted(took) == pytest.approx([0.03, 0.15])

@@ -10,6 +10,7 @@ from geomx.cluster import Cluster
 from geomx.errors import ConfigError
 from geomx.experiment.costs import chosen_costs, timed
 from geomx.experiment.experiment import Experiment
+from geomx.experiment.live_events import with_bandwidths
 from geomx.experiment.validation import validate
 from geomx.limits.rules import memory_limited
 from geomx.network.files import read_network
@@ -59,6 +60,9 @@ def build_experiment(
         numerics = trained.has_numerics
     elif numerics and not trained.has_numerics:
         raise ConfigError("numerics", "true", f"workload {workload} has sizes and times only")
+    events = read_scenario(root.scenario, cluster)
+    if root.mode != "sim":
+        cluster = with_bandwidths(cluster, events)
     experiment = Experiment(
         mode=root.mode,
         seed=root.seed,
@@ -70,7 +74,7 @@ def build_experiment(
         selection=selection,
         runtime=root.runtime,
         faults=root.faults,
-        scenario=read_scenario(root.scenario, cluster),
+        scenario=events,
         tcp=root.tcp,
         emulate=root.emulate,
         costs=chosen_costs(root.costs, trained) if root.mode == "sim" else root.costs,

@@ -7,6 +7,7 @@ from geomx.experiment.costs import warn_of_foreign_costs
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import warn_of_idle_plugins
 from geomx.experiment.links import wan_ways
+from geomx.experiment.live_events import check_live_events
 from geomx.network.warnings import LOSS_BASED, warn_of_uneven_round_trips
 from geomx.version import __version__
 
@@ -25,6 +26,7 @@ def validate(experiment: Experiment) -> None:
     _check_restarts(experiment)
     _check_members(experiment)
     check_programs(experiment)
+    check_live_events(experiment)
     warn_of_foreign_costs(experiment.costs, __version__, here=experiment.mode != "sim")
     cluster, selection = experiment.cluster, experiment.selection
     selection.validate(experiment)

@@ -18,6 +18,7 @@ import numpy as np
 from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError, PluginError
 from geomx.experiment.experiment import Experiment
+from geomx.experiment.live_events import check_script_events
 from geomx.experiment.native_parts import training_optimizers
 from geomx.experiment.wiring import shards
 from geomx.live import access, emulation
@@ -153,6 +154,7 @@ def run_script(experiment: Experiment, directory: Path, command: Sequence[str]) 
         ConfigError: This machine cannot run the cluster.
         NodeLost: A process failed; the error names it and the end of its log.
     """
+    check_script_events(experiment)
     emulation.check(experiment)
     access.check_token(experiment.faults.absent)
     spec = Spec.of(experiment, script=True)

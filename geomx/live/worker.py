@@ -28,6 +28,7 @@ from geomx.live.journal import Notes, Span
 from geomx.live.member import Member
 from geomx.live.step_notes import Past, StepNotes
 from geomx.plugin.parts import as_vector, optimizer_text
+from geomx.scenario import Slowness
 from geomx.training.pace import NS, Pace
 from geomx.training.passes import Backward, Forward, evaluates, passes
 from geomx.training.steps import Steps, computing_s
@@ -61,6 +62,7 @@ class LiveWorker:
         self._pace = Pace.of(times_s, member.node.speed)
         layer_of_key = [tensor.layer for tensor in workload.tensors]
         self._clock = _core.PassClock(layer_of_key, self._pace.native)
+        self._slowness = Slowness(spec.event_schedule, member.node.id)
         self._steps = Steps(member.policy, spec.cluster, member.node, spec.iterations)
         member.on_leave = self._steps.leave
         self._parameters: Sequence[Any] = (
@@ -123,6 +125,8 @@ class LiveWorker:
             self._start_ns = max(self._start_ns, now_ns)
         self._pull()
         self._loss = self._step(self._steps.step)
+        slow = self._slowness.at(self._start_ns)
+        self._clock.stretch(slow)
         self._clock.forward(self._start_ns)
         self._computed_ns = self._waited()
         self._announce()
@@ -130,7 +134,7 @@ class LiveWorker:
             state = [optimizer.save() for optimizer in self._optimizers]
             self._progress.note(self._steps.step, self._round, state)
         paced = member.spec.runtime.pace
-        order.compute_s = self._compute_s = self._pace.seconds if paced else self._measured()
+        order.compute_s = self._compute_s = self._pace.seconds * slow if paced else self._measured()
         for key, optimizer in enumerate(self._optimizers):
             self._update(key, optimizer)
 

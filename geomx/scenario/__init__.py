@@ -5,8 +5,16 @@ A scenario is a list of events (`ScenarioEvent`), each with its kind, its target
 (`geomx.sim.scenario`) and live ones (`geomx.live.disturbances`) carry out the same acts.
 """
 
-from geomx.scenario.acts import Act, Scenario
+from geomx.scenario.acts import Act, Scenario, Slowness
 from geomx.scenario.events import ScenarioEvent, read_scenario
 from geomx.scenario.programs import Program, read_programs
 
-__all__ = ["Act", "Program", "Scenario", "ScenarioEvent", "read_programs", "read_scenario"]
+__all__ = [
+    "Act",
+    "Program",
+    "Scenario",
+    "ScenarioEvent",
+    "Slowness",
+    "read_programs",
+    "read_scenario",
+]

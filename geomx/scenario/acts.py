@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, near
-from geomx.scenario.events import ANY, ENDS, ScenarioEvent, nodes_of
+from geomx.scenario.events import ANY, ENDS, FIGURES, PLACES, ScenarioEvent, nodes_of
 
 NS = 1_000_000_000
 BY_HAND = -1
@@ -26,8 +27,8 @@ class Act:
         at_ns: Time, in nanoseconds since the start of the run.
         event: Number of the event in its scenario.
         what: The event's kind; for its end, ``heal`` after ``cut``, ``resume`` after ``pause``,
-            ``restart`` after ``kill``.
-        one: Ids of nodes.
+            ``restart`` after ``kill``, ``usual`` after ``slow``, ``quiet`` after ``traffic``.
+        one: Ids of nodes; empty for changes of edges, and traffic.
         other: Ids of the nodes at the other end of links; empty for events of nodes.
         for_ns: Duration in nanoseconds; 0: instantaneous.
     """
@@ -130,6 +131,14 @@ class Scenario:
         ends = [self._ends(number, each) for number, each in numbered if each.lasts_s]
         return heapq.merge(*begins, *ends, key=lambda act: act.at_ns)
 
+    def has(self, *kinds: str) -> bool:
+        """Return whether there is an event of one of these kinds."""
+        return any(event.what in kinds for event in self._events)
+
+    def event(self, act: Act) -> ScenarioEvent:
+        """Return the event of an act."""
+        return self._events[act.event]
+
     def joins(self) -> list[Act]:
         """Return the acts of joining members, in the order of time."""
         joins = [
@@ -153,12 +162,15 @@ class Scenario:
         row: dict[str, Any] = {"time_s": act.at_ns / NS, "what": act.what}
         if event.join is not None:
             return row | event.join
-        if act.other:
+        if act.other or event.what in PLACES:
             row["link"] = list(event.targets)
         else:
             row["node"] = self._cluster.nodes[min(act.one)].name
         if event.for_s is not None:
             row["for_s"] = event.for_s
+        for name in FIGURES.get(event.what, ()):
+            if (figure := getattr(event, name)) is not None:
+                row[name] = figure
         if event.restart_s is not None:
             row["restart_s"] = event.restart_s
         return row
@@ -177,6 +189,9 @@ class Scenario:
             yield Act(round(event.at_s * NS), number, event.what, joining)
             return
         for at_ns in _times(event, draws):
+            if event.what in PLACES:
+                yield Act(at_ns, number, event.what, frozenset(), for_ns=lasts_ns)
+                continue
             one, *other = (self._nodes(name, draws) for name in event.targets)
             yield Act(at_ns, number, event.what, one, frozenset().union(*other), lasts_ns)
 
@@ -189,6 +204,30 @@ class Scenario:
             return nodes_of(name, self._cluster)
         role = name.removeprefix(ANY)
         return frozenset([draws.choice([n.id for n in self._cluster.nodes if n.role == role])])
+
+
+class Slowness:
+    """How many times as long as usual a node works, by the ``slow`` events of a scenario.
+
+    Args:
+        scenario: The scenario.
+        node: Id of the node.
+    """
+
+    def __init__(self, scenario: Scenario, node: int) -> None:
+        self._scenario = scenario
+        acts = (act for act in scenario.acts() if act.what == "slow" and node in act.one)
+        self._acts = acts if scenario.has("slow") else iter(())
+        self._next = next(self._acts, None)
+        self._present: list[Act] = []
+
+    def at(self, time_ns: int) -> float:
+        """Return it at a time, in nanoseconds since the start; times must not decrease."""
+        while self._next is not None and self._next.at_ns <= time_ns:
+            self._present.append(self._next)
+            self._next = next(self._acts, None)
+        self._present = [act for act in self._present if time_ns < act.at_ns + act.for_ns]
+        return math.prod(self._scenario.event(act).times or 1.0 for act in self._present)
 
 
 def _times(event: ScenarioEvent, draws: random.Random) -> Iterator[int]:

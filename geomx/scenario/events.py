@@ -9,19 +9,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Interval
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, near
 from geomx.options.parsing import build_options
+from geomx.scenario.places import find_edge, find_place
 from geomx.scenario.programs import SUFFIX
 
 BETWEEN = ("cut", "reset")
-KINDS = (*BETWEEN, "kill", "pause", "leave", "join")
-ENDS = {"cut": "heal", "pause": "resume", "kill": "restart"}
+PLACES = ("set", "traffic")
+KINDS = (*BETWEEN, "kill", "pause", "leave", "join", *PLACES, "slow")
+ENDS = {"cut": "heal", "pause": "resume", "kill": "restart", "slow": "usual", "traffic": "quiet"}
 """The acts that end events with a duration; a kill ends only with ``restart_s``."""
 
-LATER = ("set", "traffic", "slow", "at_iteration")
+FIGURES = {"set": ("mbps", "delay_ms", "loss"), "traffic": ("bytes", "mbps"), "slow": ("times",)}
+"""What events need besides their time and duration: for `PLACES` at least one of these."""
+
+LATER = ("at_iteration",)
 """Keys of events that are not supported yet."""
 
 ANY = "any "
@@ -41,11 +46,21 @@ class ScenarioEvent:
         leave: A worker, or ``any worker``, that leaves after the next step that it begins.
         join: ``party`` and ``workers``: how many workers of the party, the last ones, join. They
             count as lost until then, and so does the local server if no worker was there before.
+        set: Two neighbouring sites or nodes: the edges between them, in both directions, change to
+            `mbps`, `delay_ms` and `loss`, as far as given.
+        traffic: Two sites or nodes: `bytes` over a TCP connection from the first to the second, or
+            `mbps` for `for_s`, which share edges with training.
+        slow: A node, or ``any ROLE``, that works `times` as long as usual for `for_s`.
         at_s: Time, in seconds since the start of the run.
         every_s: Interval of repetition, in seconds.
         random: With `every_s`: intervals are exponentially distributed with that mean.
         for_s: Duration in seconds.
         restart_s: After a kill: seconds until a new process replaces the node; None: never.
+        mbps: Bandwidth, or rate of traffic, in Mbit/s.
+        delay_ms: One-way delay in milliseconds.
+        loss: Share of packets that are lost.
+        bytes: Size of traffic.
+        times: How many times as long a slow node takes.
     """
 
     cut: list[str] | None = None
@@ -54,11 +69,19 @@ class ScenarioEvent:
     pause: str | None = None
     leave: str | None = None
     join: dict[str, Any] | None = None
+    set: list[str] | None = None
+    traffic: list[str] | None = None
+    slow: str | None = None
     at_s: Annotated[float | None, Ge(0)] = None
     every_s: Annotated[float | None, Ge(0.001)] = None
     random: bool = False
     for_s: Annotated[float | None, Gt(0)] = None
     restart_s: Annotated[float | None, Gt(0)] = None
+    mbps: Annotated[float | None, Ge(0)] = None
+    delay_ms: Annotated[float | None, Interval(ge=0, le=1e9)] = None
+    loss: Annotated[float | None, Interval(ge=0, lt=1)] = None
+    bytes: Annotated[float | None, Gt(0)] = None
+    times: Annotated[float | None, Gt(0)] = None
 
     @property
     def what(self) -> str:
@@ -135,7 +158,8 @@ def _event(given: Any, key: str, cluster: Cluster) -> ScenarioEvent:
     if event.random and event.every_s is None:
         raise ConfigError(f"{key}.random", "true", "needs every_s, the mean time between")
     what = event.what
-    lasts = what in ENDS and what != "kill"
+    _check_figures(event, given, key)
+    lasts = what in ENDS and what != "kill" and event.bytes is None
     if (event.for_s is None) == lasts:
         remedy = f"{what} needs for_s, in seconds" if lasts else f"{what} has no duration"
         raise ConfigError(f"{key}.for_s", given.get("for_s", "null"), remedy)
@@ -143,9 +167,43 @@ def _event(given: Any, key: str, cluster: Cluster) -> ScenarioEvent:
         raise ConfigError(f"{key}.restart_s", event.restart_s, "is for kill only")
     if event.join is not None:
         _check_join(event, f"{key}.join", cluster)
+    elif what in PLACES:
+        _check_places(event, f"{key}.{what}", cluster)
     else:
         _check_targets(event, f"{key}.{what}", cluster)
     return event
+
+
+def _check_figures(event: ScenarioEvent, given: Mapping[str, Any], key: str) -> None:
+    """Check that an event has the figures of its kind, and no others."""
+    what, wanted = event.what, FIGURES.get(event.what, ())
+    for name in sorted({figure for figures in FIGURES.values() for figure in figures}):
+        if getattr(event, name) is not None and name not in wanted:
+            raise ConfigError(f"{key}.{name}", given[name], f"{what} has no {name}")
+    there = [name for name in wanted if getattr(event, name) is not None]
+    if wanted and not there:
+        raise ConfigError(key, dict(given), f"{what} needs {' or '.join(wanted)}")
+    if what == "traffic" and len(there) > 1:
+        raise ConfigError(key, dict(given), "traffic has bytes, or mbps with for_s, and not both")
+    if what == "traffic" and event.mbps == 0:
+        raise ConfigError(f"{key}.mbps", 0, "traffic needs more than 0 Mbit/s")
+
+
+def _check_places(event: ScenarioEvent, key: str, cluster: Cluster) -> None:
+    """Check that the edge, or the way, between two places exists in both directions."""
+    targets = event.targets
+    if len(targets) != 2 or targets[0] == targets[1]:
+        raise ConfigError(key, list(targets), "must be two different sites or nodes")
+    try:
+        for one, other in (targets, targets[::-1]):
+            if event.what == "set":
+                find_edge(cluster.graph, one, other)
+            else:
+                cluster.route(find_place(cluster, one), find_place(cluster, other))
+    except ValueError as error:
+        raise ConfigError(key, list(targets), str(error)) from error
+    except KeyError as error:
+        raise ConfigError(key, list(targets), "there is no way between the two") from error
 
 
 def _check_join(event: ScenarioEvent, key: str, cluster: Cluster) -> None:

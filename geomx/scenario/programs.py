@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,12 +80,15 @@ def read_programs(given: Any) -> tuple[Program, ...]:
     spec = importlib.util.spec_from_file_location(f"geomx_scenario_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))  # as for a script, so that it may be divided
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         said = " ".join(str(error).split())
         remedy = f"cannot be imported: {type(error).__name__}: {said}"
         raise ConfigError("scenario", given, remedy) from error
+    finally:
+        del sys.path[0]
     function = getattr(module, FUNCTION, None)
     if not callable(function):
         raise ConfigError("scenario", given, f"has no function {FUNCTION}({FUNCTION})")

@@ -73,6 +73,8 @@ void init_passes(nb::module_& m) {
            }, "push"_a, "last"_a, "reports"_a, "now_ns"_a,
            "Begin a backward pass and the wait for the next step; return (key, ns) of its pushes, in\n"
            "order. `arrived` completes it.")
+      .def("stretch", &PassClock::Stretch, "times"_a,
+           "From the next layer on, computing takes `times` as long as the pace says.")
       .def("awaited", &PassClock::Awaited,
            "Return the keys whose values are needed to complete the pass.")
       .def("arrived", &Arrived, "values"_a, "reply_ns"_a = -1,

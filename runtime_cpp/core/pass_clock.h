@@ -47,6 +47,9 @@ class PassClock final : private WorkerLoop::Driver {
   // itself.
   Time now() const { return now_; }
 
+  // See WorkerLoop::Stretch.
+  void Stretch(double times) { loop_.Stretch(times); }
+
   // The worker's activity since the last call.
   std::vector<Span> TakeSpans() { return std::exchange(spans_, {}); }
 

@@ -24,6 +24,8 @@ class Compute:
         self._ids = {node.name: node.id for node in simulation.experiment.cluster.nodes}
         self._of_steps: dict[int, Callable[[int], float]] = {}
         self._of_nodes: dict[int, float] = {}
+        self._scaled: dict[int, list[float]] = {}
+        self._of_step: dict[int, float] = {}  # of the present step of each worker
 
     def set(self, worker: str | None, times: Times) -> None:
         """Decide what the steps of a worker take, from its next step on.
@@ -59,18 +61,31 @@ class Compute:
         if node not in self._ids:
             raise ValueError(f"there is no node {node}; {near(node, self._ids)}")
         self._of_nodes[self._ids[node]] = _positive(times)
-        self._tell(self._ids[node], 1.0)
+        self._tell(self._ids[node])
+
+    def scale(self, node: int, times: float, begins: bool) -> None:
+        """Begin, or end, to slow a node; overlapping ones multiply. For the simulation."""
+        slowed = self._scaled.setdefault(node, [])
+        if begins:
+            slowed.append(times)
+        else:
+            slowed.remove(times)
+        self._tell(node)
 
     def begin(self, worker: Worker) -> float:
         """Return the multiple of the usual time that a worker's next step takes; for workers."""
-        of_step = self._of_steps.get(worker.spec.id)
-        times = 1.0 if of_step is None else of_step(worker.steps.step)
-        if of_step is not None or worker.spec.id in self._of_nodes:
-            self._tell(worker.spec.id, times)
-        return times * self._of_nodes.get(worker.spec.id, 1.0)
+        node = worker.spec.id
+        if node in self._of_steps:
+            self._of_step[node] = self._of_steps[node](worker.steps.step)
+            self._tell(node)
+        return self._times(node)
 
-    def _tell(self, node: int, times: float) -> None:
-        self._simulation.fabric.stretch(node, times * self._of_nodes.get(node, 1.0))
+    def _times(self, node: int) -> float:
+        of_node = self._of_nodes.get(node, 1.0) * math.prod(self._scaled.get(node, ()))
+        return self._of_step.get(node, 1.0) * of_node
+
+    def _tell(self, node: int) -> None:
+        self._simulation.fabric.stretch(node, self._times(node))
 
 
 def _by_step(times: Times) -> Callable[[int], float]:

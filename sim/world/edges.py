@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
-
-import networkx as nx
 
 from geomx.errors import near
 from geomx.network.schedules import EDGE_CHANGES
+from geomx.scenario.places import Edge
 
-Edge = tuple[str, str]
 Change = Callable[[Edge, dict[str, Any]], None]
 
 MBPS, DELAY, LOSS, UP = "bandwidth_mbps", "delay_ms", "loss", "up"
@@ -80,24 +78,3 @@ def checked(edge: Edge, values: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{name}={value!r} of edge {there}: must be {bound}")
         result[name] = number
     return result
-
-
-def find_edge(graph: nx.DiGraph, source: str, target: str) -> Edge:
-    """Return the edge between two nodes, or between two sites of a network file's short form.
-
-    Raises:
-        ValueError: There is none; the message lists the edges that leave `source`.
-    """
-    for edge in ((source, target), (f"{source}/wan", f"{target}/wan")):
-        if graph.has_edge(*edge):
-            return edge
-    for name in (source, target):
-        if name not in graph:
-            raise ValueError(f"there is no node {name}; {near(name, graph)}")
-    leaving = ", ".join(f"{source} -> {other}" for other in _some(graph.successors(source)))
-    raise ValueError(f"there is no edge {source} -> {target}; there are {leaving or 'none'}")
-
-
-def _some(names: Iterator[str], most: int = 8) -> list[str]:
-    listed = sorted(names)
-    return listed if len(listed) <= most else [*listed[:most], "..."]

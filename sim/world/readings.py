@@ -9,9 +9,9 @@ import networkx as nx
 from geomx import _core
 from geomx.network.links import edge_model
 from geomx.network.schedules import BYTES_PER_MBIT
+from geomx.scenario.places import Edge, find_edge
 from geomx.sim.clock import Clock
 from geomx.sim.protocols import Running
-from geomx.sim.world.edges import Edge, find_edge
 from geomx.sim.world.transfers import Transfer
 from geomx.sim.world.ways import Ways
 

@@ -11,11 +11,11 @@ from typing import Any, Self
 import networkx as nx
 
 from geomx import _core
-from geomx.errors import near
 from geomx.events import EdgeChanged
 from geomx.network.schedules import BYTES_PER_MBIT
+from geomx.scenario.places import Edge, find_edge, find_place
 from geomx.sim.protocols import Running
-from geomx.sim.world.edges import DELAY, LOSS, MBPS, UP, Edge, EdgeData, checked, find_edge
+from geomx.sim.world.edges import DELAY, LOSS, MBPS, UP, EdgeData, checked
 from geomx.sim.world.readings import WanReadings
 from geomx.sim.world.transfers import Transfer
 from geomx.sim.world.ways import Ways
@@ -215,9 +215,8 @@ class Wan(WanReadings):
         Raises:
             ValueError: A node is unknown or cannot be reached, or a number is out of range.
         """
-        for name in (source, target):
-            if name not in self:
-                raise ValueError(f"there is no node {name}; {near(name, self)}")
+        cluster = self._simulation.experiment.cluster
+        source, target = find_place(cluster, source), find_place(cluster, target)
         for name, value, least in (("size_bytes", size_bytes, 0.0), ("weight", weight, 1e-9)):
             if not (isinstance(value, int | float) and least <= value < math.inf):
                 raise ValueError(f"{name}={value!r}: must be a finite number of at least {least:g}")

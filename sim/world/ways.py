@@ -14,8 +14,9 @@ from geomx.cluster import Cluster, Path
 from geomx.experiment.wiring import peers
 from geomx.network.links import way_model
 from geomx.options.schema import TcpOptions
+from geomx.scenario.places import Edge
 from geomx.sim.protocols import Running
-from geomx.sim.world.edges import DELAY, LOSS, Edge
+from geomx.sim.world.edges import DELAY, LOSS
 
 Pair = tuple[int, int]
 

@@ -10,10 +10,10 @@ from typing import Any
 import simpy
 
 from geomx.events import StepEnded, TransferEnded, ValueArrived
+from geomx.scenario.places import Edge
 from geomx.sim.clock import Clock
 from geomx.sim.protocols import IterationRow, Running
 from geomx.sim.world.compute import Compute
-from geomx.sim.world.edges import Edge
 from geomx.sim.world.events import WorldEvents
 from geomx.sim.world.nodes import WorldNodes, key_of
 from geomx.sim.world.transfers import Transfer
