@@ -106,12 +106,16 @@ class Run:
         """
         deadline_s = time.monotonic() + LONGEST_S
         while not holds():
-            assert self._process is not None
-            if self._process.poll() is not None:
+            if not self.running():
                 raise GeomxError(f"{self.folder} ended before {what}: {self.last_words()}")
             if time.monotonic() > deadline_s:
                 raise GeomxError(f"{self.folder}: no {what} within {LONGEST_S:g} s")
             time.sleep(0.02)
+
+    def running(self) -> bool:
+        """Return whether the run has not ended."""
+        assert self._process is not None
+        return self._process.poll() is None
 
     def trains(self, steps: int = 1, node: str = "east/worker0") -> None:
         """Wait until a worker has made some steps."""
@@ -135,6 +139,15 @@ class Run:
         self.until(lambda: node in self.pids(), f"process of {node}")
         os.kill(self.pids()[node], number)
         return self.now_s()
+
+    def pause(self, node: str, for_s: float) -> None:
+        """Stop a node's process for some seconds."""
+        self.until(lambda: node in self.pids(), f"process of {node}")
+        pid = self.pids()[node]
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(for_s)
+        with contextlib.suppress(ProcessLookupError):  # the launcher has ended it
+            os.kill(pid, signal.SIGCONT)
 
     def inside(self, node: str, command: str) -> str:
         """Run a command in the network namespace of a node; return what it prints."""

@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace geomx {
+namespace {
+
+constexpr Round kMostAhead = 1 << 20;  // rounds of one global server before those of another
+
+}  // namespace
 
 void GlobalServer::OnValue(NodeId peer, const Header& header, Buffer value, Time now) {
   Shard& shard = this->shard(header);
@@ -41,11 +46,7 @@ void GlobalServer::OnControl(NodeId peer, const Message& message, Time now) {
       if (node_.config().continues) return CloseWithout(now);
       for (const auto& [id, shard] : shards_) CheckParties(id.first, shard);
       return;
-    case Kind::kMembers:  // how many workers of a party take part
-      if (!node_.IsChild(peer)) return;
-      if (header.merge_count > 0) return Welcome(peer);
-      AddLeft(peer);
-      return CloseWithout(now);
+    case Kind::kMembers: return node_.IsChild(peer) ? OnWorkers(peer, header, now) : void();
     default: return;
   }
 }
@@ -114,6 +115,28 @@ void GlobalServer::Welcome(NodeId party) {
   node_.Renew(party);
   Await(party);
   if (rules_.quorum > 0) ForgetPushes(party);
+}
+
+// A party with several global servers takes part from the same round of all on. Each says from which it could, and
+// the party answers with the latest. Rounds before that do not wait for it.
+void GlobalServer::OnWorkers(NodeId party, const Header& header, Time now) {
+  if (header.merge_count == 0) {
+    AddLeft(party);
+    return CloseWithout(now);
+  }
+  if (header.round > 0) {
+    if (header.round - std::min(header.round, NextRound()) > kMostAhead) {
+      return node_.Fail(party, "comes back too late: in round " + std::to_string(header.round));
+    }
+    Postpone(party, header.round);
+    return CloseWithout(now);
+  }
+  Welcome(party);
+  if (header.key == 0) return;
+  Admit(party, NextRound());
+  Message answer = ControlMessage(Kind::kMembers, {}, Admitted(party));
+  answer.header.key = header.key;
+  node_.Send(party, std::move(answer));
 }
 
 void GlobalServer::CloseWithout(Time now) {

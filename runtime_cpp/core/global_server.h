@@ -73,6 +73,8 @@ class GlobalServer final : public ServerRole {
   // ---- parties that are lost and come back ----
 
   void Welcome(NodeId party);
+  // The party says how many of its workers take part: none, or some again.
+  void OnWorkers(NodeId party, const Header& header, Time now);
   // Closes rounds that waited only for parties that are lost.
   void CloseWithout(Time now);
   void Recheck(Key key, Shard& shard, Time now);

@@ -45,7 +45,7 @@ enum class Kind : std::uint8_t {
   kPush,         // towards the global server
   kValue,        // the answer, back down
   kClosing,      // any -> any: this process closes its connections and opens no new ones
-  kMembers,      // scheduler -> all: a member is lost or back; local -> global server: its workers' number
+  kMembers,      // scheduler -> all: a member is lost or back; between servers: a party's workers, and from which round
   kChallenge,    // on a new connection: payload = the called end's nonce
   kProof,        // payload = proof that the calling end knows the token (io/proof.h)
 };

@@ -83,7 +83,8 @@ bool Node::Expected(NodeId from, const Header& header) const {
     case Kind::kDead: return state_.config.scheduler == from || scheduler;
     case Kind::kMembers:
       return state_.config.scheduler == from ||
-             (state_.config.role == Role::kGlobalServer && state_.config.continues &&
+             (state_.config.continues && state_.config.role == Role::kServer && peers.IsParent(from)) ||
+             (state_.config.continues && state_.config.role == Role::kGlobalServer &&
               peers.IsChild(from) && header.merge_count <= peers.StandsFor(from));
     case Kind::kJoin:
     case Kind::kReady: return scheduler;
@@ -150,6 +151,7 @@ void Node::StartWithParents(std::string age, Time now) {
     return;
   }
   start_due_.reset();
+  late_ = !age.empty();
   membership_.Start(now);
   Emit({.kind = Event::Kind::kStarted, .text = std::move(age)});
 }
@@ -249,7 +251,7 @@ NodeStats Node::stats() const {
 void Node::Exchange(Archive& archive) {
   archive.Name("node 1");  // the number counts changes of what follows
   archive.Name(state_.config.name);
-  archive(state_.stats, state_.losses, state_.peers, incarnations_, start_due_, membership_);
+  archive(state_.stats, state_.losses, state_.peers, incarnations_, start_due_, late_, membership_);
   archive.Name("flows");
   archive(flows_, receiver_);
   archive.Name("role");

@@ -147,6 +147,7 @@ class Node {
     return found == incarnations_.end() ? 0 : found->second;
   }
   bool started() const { return membership_.started(); }
+  bool late() const { return late_; }  // it has started after the run had
   bool stopped() const { return membership_.stopped(); }
 
   // ---- roles and overlays ----
@@ -211,6 +212,7 @@ class Node {
   std::unique_ptr<RoleLogic> role_;
   std::map<NodeId, std::uint32_t> incarnations_;  // of members that came back
   std::optional<std::string> start_due_;          // see StartWithParents
+  bool late_ = false;                             // it has started after the run had
 };
 
 }  // namespace geomx

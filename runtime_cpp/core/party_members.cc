@@ -17,6 +17,7 @@ void Server::CloseWithout(NodeId child, Time now) {
   }
   if (PresentChildren() > 0) return;
   apart_ = true;
+  undecided_.clear();
   TellParents(0);
 }
 
@@ -33,6 +34,8 @@ void Server::Rejoin() {
   apart_ = begun_ = false;
   ++rejoined_;
   TellParents(PresentChildren());
+  if (MustAgree()) undecided_.insert(node_.config().parents.begin(), node_.config().parents.end());
+  first_ = 0;
   for (auto& [id, shard] : shards_) {
     shard.escalated = false;
     shard.lead = 0;
@@ -40,11 +43,29 @@ void Server::Rejoin() {
   }
 }
 
-void Server::TellParents(std::uint32_t workers) {
+bool Server::MustAgree() const {
+  const NodeConfig& config = node_.config();
+  return config.parents.size() > 1 && config.rounds.together && config.rounds.quorum == 0;
+}
+
+void Server::OnAdmitted(NodeId parent, const Header& header) {
+  if (header.key != rejoined_ || undecided_.erase(parent) == 0) return;
+  first_ = std::max(first_, header.round);
+  if (!undecided_.empty()) return;
+  TellParents(PresentChildren(), first_);
+  for (auto& [id, shard] : shards_) {
+    if (shard.waiting.empty()) continue;
+    const NodeId child = shard.waiting.front();
+    Ask(child, shard.asked[child], shard);
+  }
+}
+
+void Server::TellParents(std::uint32_t workers, Round first) {
   for (const NodeId parent : node_.config().parents) {
-    if (workers > 0) node_.Renew(parent);
-    Message message = ControlMessage(Kind::kMembers);
+    if (workers > 0 && first == 0) node_.Renew(parent);
+    Message message = ControlMessage(Kind::kMembers, {}, first);
     message.header.merge_count = workers;
+    if (workers > 0 && MustAgree()) message.header.key = rejoined_;
     message.header.priority = INT32_MIN;  // after queued contributions
     node_.Send(parent, std::move(message));
   }

@@ -44,6 +44,7 @@ void Server::OnControl(NodeId peer, const Message& message, Time now) {
     }
     case Kind::kBye: return Bye(peer, now);
     case Kind::kCommand: return Command(peer, message);
+    case Kind::kMembers: return OnAdmitted(peer, message.header);
     default: return;
   }
 }
@@ -77,7 +78,7 @@ void Server::ListWaits(Waits& waits) const {
 
 void Server::Exchange(Archive& archive) {
   ExchangeCommon(archive);
-  archive(rejoined_, apart_, begun_, rounds_);
+  archive(rejoined_, apart_, begun_, rounds_, undecided_, first_);
   ExchangeSpecs(archive, optimizers_);
   archive.Entries(shards_, node_.config());
   for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizers_[shard.parent], id.first);
@@ -205,12 +206,13 @@ void Server::Request(NodeId peer, const Header& header, Shard& shard, Time now) 
   }
   const bool first = admission_.Claim(peer, header, shard.terms);  // with this claim
   if (node_.config().continues) {
-    if (apart_) Rejoin();
+    if (apart_ || (node_.late() && rejoined_ == 0 && MustAgree())) Rejoin();
     Admit(peer, LatestOpen(shards_) + 1);
     shard.asked[peer] = header;
     const bool asked = !shard.waiting.empty();
     AddWaiting(shard, peer);
     if (shard.value && !shard.stale) return AnswerWaiting(shard, now);
+    if (!undecided_.empty()) return;
     if (!asked || (first && !shard.terms.settled())) Ask(peer, header, shard);
     return;
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "core/server_role.h"
@@ -63,7 +64,13 @@ class Server final : public ServerRole {
   void Recheck(Shard& shard, Time now);
   // The first worker is back in a party that had none; global rounds have continued meanwhile.
   void Rejoin();
-  void TellParents(std::uint32_t workers);
+  void TellParents(std::uint32_t workers, Round first = 0);
+  // Whether global servers must agree on the round from which this party takes part again. Otherwise a round
+  // of one could wait for the party, the party for a value of another, and that for the round.
+  bool MustAgree() const;
+  // A global server has said from which round on this party could take part. When all have, it takes part from
+  // the latest of these, and requests values.
+  void OnAdmitted(NodeId parent, const Header& header);
   // After a return, workers continue after the latest round of any global server: other shards skip to it.
   void SkipTo(NodeId worker, Round round, Shard& shard, Time now);
   // Sends the value to workers that have come back and may have it now.
@@ -100,6 +107,8 @@ class Server final : public ServerRole {
   bool begun_ = false;  // the first value after a return has arrived
   Round rounds_ = 0;    // of other parties, by that value
   bool apart_ = false;  // no worker takes part: other parties continue without this one
+  std::set<NodeId> undecided_;  // global servers that have not said yet from which round on it takes part again
+  Round first_ = 0;             // the latest round that the others have said
 };
 
 }  // namespace geomx

@@ -181,6 +181,12 @@ void ServerRole::Admit(NodeId child, Round next) {
   returning_.insert(child);
 }
 
+void ServerRole::Postpone(NodeId child, Round first) {
+  const auto found = first_rounds_.find(child);
+  if (found == first_rounds_.end() || found->second == kNotAsked) return;
+  found->second = std::max(found->second, first);
+}
+
 bool ServerRole::MayHave(NodeId child, const SummedShard& shard) const {
   return TakesPart(child, shard.round + 1);
 }

@@ -136,6 +136,10 @@ class ServerRole : public RoleLogic {
   // `child` requests a value; if it has come back, it takes part from round `next` on, for all
   // shards.
   void Admit(NodeId child, Round next);
+  // The round from which `child` takes part, if it has come back and was admitted.
+  Round Admitted(NodeId child) const { return first_rounds_.at(child); }
+  // `child`, which has been admitted and has no value yet, takes part from a later round on.
+  void Postpone(NodeId child, Round first);
   // Returns true if `child` takes part in the next round, and so may have the value of the last
   // one.
   bool MayHave(NodeId child, const SummedShard& shard) const;

@@ -132,9 +132,6 @@ void DrawTraining(Random& random, Experiment& experiment) {
   }
   experiment.rounds = static_cast<Round>(Between(random, 2, 7));
   experiment.lockstep = Chance(random, 0.5);
-  // Otherwise the run may make no progress, a known bug (docs/faults.md).
-  const bool several = experiment.plan.global_servers > 1;
-  if (experiment.on_loss == OnLoss::kContinue && several) experiment.lockstep = true;
   experiment.barrier = experiment.on_loss == OnLoss::kWait && Chance(random, 0.3);
   experiment.compute = Any(random, kMillisecond, 60 * kMillisecond);
   experiment.slow.assign(experiment.plan.parties.size(), 1);

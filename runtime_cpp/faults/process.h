@@ -47,6 +47,7 @@ class Surroundings {
   virtual Network& network() = 0;
   virtual check::Random& random() = 0;
   virtual NodeConfig Config(NodeId id) = 0;
+  virtual std::uint32_t Incarnation(ProcessId process) = 0;  // 0: the process has ended, or was not counted yet
   // Performs an action on a process at a time, if the process still exists.
   virtual void Later(ProcessId process, Time at, std::function<void()> action) = 0;
   virtual void OnEvent(ProcessId process, const Event& event) = 0;
@@ -93,7 +94,8 @@ class Process : public Replay::Handler {
   RecordedNode* node() { return node_.get(); }
   bool late() const { return late_; }
   std::uint32_t incarnation() const { return own_incarnation_; }
-  std::uint32_t incarnation(NodeId peer) { return incarnations_[peer]; }
+  // Of the process at the other end of the link, which may be a newer one than this process was told of.
+  std::uint32_t incarnation(NodeId peer) { return linked_[peer]; }
   bool stopped() const { return node_ != nullptr && node_->stopped(); }
   // Handles the node's events, sends its messages and sets its timer. Call it after every call of the node.
   void Follow();
@@ -193,6 +195,7 @@ class Process : public Replay::Handler {
   std::map<NodeId, Peering> peerings_;
   std::map<NodeId, Waiting> waiting_;              // callers that cannot be accepted or refused yet
   std::map<NodeId, std::uint32_t> incarnations_;   // of peers
+  std::map<NodeId, std::uint32_t> linked_;         // of the processes at the other ends of links
   std::map<std::string, std::uint32_t> roster_;    // incarnations by name
   std::uint32_t own_incarnation_ = 0;
   std::uint32_t restarts_ = 0;                     // processes of this node before this one

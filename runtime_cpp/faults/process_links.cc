@@ -111,6 +111,8 @@ Process::Verdict Process::Judge(NodeId caller, Greeting& greeting) {
   if (!node_) return Verdict::kNotYet;
   if (node_->FindPeer(caller) == nullptr) return Verdict::kNobody;
   if (late_ && !keeps_journal() && !node_->started()) return Verdict::kNotYet;
+  const bool unannounced = node_->node().IsAway(caller) && !peerings_[caller].closed;
+  if (node_->config().scheduler && unannounced) return Verdict::kNotYet;
   if (!node_->config().scheduler && greeting.incarnation == 0) return CountCaller(caller, greeting);
   std::uint32_t& present = incarnations_[caller];
   if (greeting.incarnation > present) {
@@ -210,6 +212,8 @@ void Process::Replace(Peering& peering, bool linger) {
 void Process::Attach(NodeId peer, const ConnectionPtr& connection) {
   Peering& peering = peerings_[peer];
   peering.connection = connection;
+  const End other = connection->ends[kCaller] == id ? kCalled : kCaller;
+  if (const auto its = world_.Incarnation(connection->ends[other]); its > 0) linked_[peer] = its;
   peering.heard = world_.now();
   peering.made = true;
   peering.burst = 0;

@@ -71,6 +71,9 @@ class World final : public Surroundings {
   Network& network() override { return *network_; }
   check::Random& random() override { return random_; }
   NodeConfig Config(NodeId id) override;
+  std::uint32_t Incarnation(ProcessId process) override {
+    return Alive(process) ? members_.at(process.node).process->incarnation() : 0;
+  }
   void Later(ProcessId process, Time at, std::function<void()> action) override;
   void OnEvent(ProcessId process, const Event& event) override;
   void OnEnd(ProcessId process, const std::string& reason) override;

@@ -198,6 +198,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   Verdict Judge(Session& caller) override;
   bool Genuine(const Session& session, const Peer& peer) const;
   Verdict JudgeIncarnation(Session& caller);
+  bool IsUnannounced(const Peer& peer);
   Verdict CountCaller(Session& caller);
   bool RemembersNothing(NodeId peer) const;
   bool IsMissing(NodeId peer) const;

@@ -27,10 +27,17 @@ Sessions::Verdict Driver::Judge(Session& caller) {
   if (peer == nullptr) return Verdict::kNobody;
   // Before it starts, a late node is told which members are back: what these say comes after that.
   if (told_.late && !node_->started()) return Verdict::kNotYet;
+  if (IsUnannounced(*peer)) return Verdict::kNotYet;
   if (!Genuine(caller, *peer)) return Verdict::kImpostor;
   if (caller.greeting.late && !node_->started()) return Verdict::kEarly;
   if (caller.greeting.late && !node_->config().continues) return Verdict::kClosed;
   return JudgeIncarnation(caller);
+}
+
+// A member that was absent may know that it takes part before this node does, which would discard what
+// it says. The scheduler announces it to both; itself it learns of members by their calls.
+bool Driver::IsUnannounced(const Peer& peer) {
+  return node_->config().scheduler && node_->node().IsAway(peer.id) && !sessions_.LinkOf(peer.id).closed;
 }
 
 // The scheduler counts the processes that join under a member's name; all others learn the current

@@ -6,6 +6,7 @@
 #include <list>
 #include <thread>
 
+#include "core/member_change.h"
 #include "tests/loops.h"
 #include "tests/stranger.h"
 
@@ -44,12 +45,13 @@ TEST(joining_calls_of_one_process_count_once) {
   CHECK(another && another->incarnation == 2);
 }
 
-// A local server that is restarted is told which members are back before it starts. What its workers say
-// comes after that: it would discard it otherwise.
-TEST(joining_late_nodes_let_their_peers_in_when_they_start) {
+// A local server that joins late is told which members are back before it starts, and of absent members when
+// they take part. What its workers say must come after that, because it would be discarded before.
+TEST(joining_late_nodes_accept_peers_that_are_announced) {
   Cluster cluster;
   NodeConfig config = cluster.configs[Cluster::kServers];
   config.continues = true;
+  config.absent = {Cluster::kWorkers};
   const Port port = Bind("127.0.0.1", 0, false);
   Loop late("127.0.0.1", 0, kToken);
   late.StartJoin(Format(port.address), config.name, config.id, kPatience);
@@ -78,15 +80,27 @@ TEST(joining_late_nodes_let_their_peers_in_when_they_start) {
     CHECK(worker.Prove().first == Kind::kHello);
     answered = true;
   });
-  for (int i = 0; i < 3; ++i) {  // calls of non-members are refused at once, so earlier calls were seen
-    Stranger outsider(late.address());
-    outsider.KnowToken(kToken);
-    hello.source = 99;
-    CHECK(outsider.Greet(hello));
-    CHECK(outsider.Prove().first == Kind::kDead);
-  }
+  const auto call_as_outsiders = [&] {  // they are refused at once, so earlier calls were seen
+    for (int i = 0; i < 3; ++i) {
+      Stranger outsider(late.address());
+      outsider.KnowToken(kToken);
+      hello.source = 99;
+      CHECK(outsider.Greet(hello));
+      CHECK(outsider.Prove().first == Kind::kDead);
+    }
+  };
+  call_as_outsiders();
   CHECK(!answered);
   scheduler.Say(ControlMessage(Kind::kStart, {"1"}));
+  CHECK(late.WaitStarted(kPatience));
+  call_as_outsiders();
+  CHECK(!answered);
+  scheduler.Say(Pack({.epoch = 1,
+                      .who = Cluster::kWorkers,
+                      .back = true,
+                      .incarnation = 1,
+                      .name = Cluster::Name(Cluster::kWorkers),
+                      .address = "127.0.0.1:9"}));
   waits.join();
   CHECK(answered);
 }

@@ -24,11 +24,11 @@ struct Alone {
       if (event->kind == Event::Kind::kPeerError) errors.push_back(event->reason);
     }
   }
-  // What it says of these kinds, in order.
-  std::vector<Header> Says(NodeId to, Kind kind) {
+  // What it says to a peer, in order; with a kind, only of that.
+  std::vector<Header> Says(NodeId to, std::optional<Kind> kind = {}) {
     std::vector<Header> said;
     while (const auto message = node.PollTransmit(to, Lane::kReliable)) {
-      if (message->header.kind == kind) said.push_back(message->header);
+      if (!kind || message->header.kind == *kind) said.push_back(message->header);
     }
     return said;
   }
@@ -68,8 +68,9 @@ TEST(requests_before_the_initial_value_are_answered_with_their_mark) {
   CHECK(global.errors.empty());
 }
 
-// Global servers may be at different rounds when a party comes back; its worker continues after the latest.
-TEST(after_a_return_all_shards_continue_after_the_latest_round) {
+// With several global servers, a party that comes back takes part from the same round of all. It asks for
+// values when that is settled.
+TEST(a_returning_party_requests_values_when_all_global_servers_have_named_a_round) {
   check::ForSeeds(40, [](std::uint64_t seed) {
     Random random(seed);
     const Cluster cluster(1, Lasting({1}, 2));
@@ -80,29 +81,68 @@ TEST(after_a_return_all_shards_continue_after_the_latest_round) {
       server.Hear(scheduler, Pack({.epoch = ++epoch, .who = worker, .back = back, .incarnation = 1u + back,
                                    .name = "worker"}));
     }
-    Round latest = 0;
+    for (const NodeId global : cluster.globals) CHECK_EQ(server.Says(global, Kind::kMembers).size(), 1u);
     for (std::uint32_t shard = 0; shard < 2; ++shard) server.Hear(worker, Ask(shard, 10, 0));
+    Round first = 0;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto says = server.Says(cluster.globals[i]);
+      CHECK_EQ(says.size(), 1u);
+      if (says.empty() || says.front().kind != Kind::kMembers) return check::Report(__FILE__, __LINE__, "nothing said");
+      CHECK_EQ(says.front().merge_count, 1u);
+      Message answer = ControlMessage(Kind::kMembers, {}, static_cast<Round>(Between(random, 1, 5)));
+      first = std::max(first, answer.header.round);
+      answer.header.key = says.front().key;
+      server.Hear(cluster.globals[i], std::move(answer));
+    }
     for (std::uint32_t shard = 0; shard < 2; ++shard) {
       const NodeId global = cluster.globals[shard];
-      const auto asked = server.Says(global, Kind::kPullRequest);
-      CHECK_EQ(asked.size(), 1u);
-      if (asked.empty()) return;
-      Message value = Transfer(Kind::kValue, global, static_cast<Round>(Between(random, 0, 5)), 10);
+      const auto says = server.Says(global);
+      CHECK_EQ(says.size(), 2u);
+      if (says.size() != 2) return;
+      CHECK(says[0].kind == Kind::kMembers && says[0].round == first);
+      CHECK(says[1].kind == Kind::kPullRequest && says[1].shard == shard);
+      Message value = Transfer(Kind::kValue, global, first - 1, 10);
       value.header.shard = value.header.server = shard;
       value.header.flags = kPlain;
-      value.header.merge_count = asked.front().merge_count;
-      latest = std::max(latest, value.header.round);
+      value.header.merge_count = says[1].merge_count;
       server.Hear(global, std::move(value));
     }
     CHECK_EQ(server.Says(worker, Kind::kValue).size(), 2u);
-    for (std::uint32_t shard = 0; shard < 2; ++shard) {
-      Message push = Transfer(Kind::kPush, worker, latest + 1, 10);
-      push.header.shard = push.header.server = shard;
-      server.Hear(worker, std::move(push));
-      CHECK_EQ(server.Says(cluster.globals[shard], Kind::kPush).size(), 1u);
-    }
     CHECK(server.errors.empty());
   });
+}
+
+// Meanwhile no round waits for it that it will not take part in.
+TEST(rounds_before_that_of_a_returning_party_do_not_wait_for_it) {
+  const Cluster cluster(1, Lasting({1, 1}, 2));
+  Alone global(cluster.node(cluster.globals.front()).config());
+  const NodeId there = cluster.servers[0], returns = cluster.servers[1];
+  const auto answers = [&](Round round) {
+    global.Hear(there, Transfer(Kind::kPush, there, round, 10));
+    return global.Says(there, Kind::kValue).size();
+  };
+  const auto says = [&](std::uint32_t workers, Round round) {
+    Message message = ControlMessage(Kind::kMembers, {}, round);
+    message.header.merge_count = workers;
+    message.header.key = 7;
+    global.Hear(returns, std::move(message));
+  };
+  global.Hear(there, Transfer(Kind::kInit, cluster.workers.front(), 0, 10));
+  says(0, 0);
+  CHECK_EQ(answers(1), 1u);
+  says(1, 0);
+  const auto named = global.Says(returns, Kind::kMembers);
+  CHECK_EQ(named.size(), 1u);
+  if (named.empty()) return;
+  CHECK(named.front().round == 2 && named.front().key == 7);
+  CHECK_EQ(answers(2), 0u);
+  says(1, 4);  // another global server is further
+  CHECK_EQ(global.Says(there, Kind::kValue).size(), 1u);
+  CHECK_EQ(answers(3), 1u);
+  CHECK_EQ(answers(4), 0u);
+  CHECK(global.errors.empty());
+  says(1, 1u << 30);
+  CHECK_EQ(global.errors.size(), 1u);
 }
 
 }  // namespace
