@@ -71,12 +71,6 @@ void Server::TellParents(std::uint32_t workers, Round first) {
   }
 }
 
-void Server::SkipTo(NodeId worker, Round round, Shard& shard, Time now) {
-  if (!HasComeBack(worker) || shard.sum.merge_count() > 0 || round <= shard.round + 1) return;
-  shard.round = round - 1;
-  AnswerWaiting(shard, now);
-}
-
 void Server::AnswerWaiting(Shard& shard, Time now) {
   if (shard.waiting.empty() || shard.escalated || shard.stale || !shard.value) return;
   SkipEmptyRounds(shard);

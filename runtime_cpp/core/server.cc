@@ -161,7 +161,6 @@ void Server::Push(NodeId peer, const Header& header, Shard& shard, Buffer value,
     return node_.Fail(peer, "push before the initial value was asked for");
   }
   if (shard.escalated) return FailRound(peer, header, shard.round + 1);
-  SkipTo(peer, header.round, shard, now);
   if (!Contribute(peer, header, shard, std::move(value))) return;
   shard.last = shard.last || (header.flags & kLast) != 0;
   shard.ends = shard.ends && (header.flags & kLast) != 0;

@@ -71,8 +71,6 @@ class Server final : public ServerRole {
   // A global server has said from which round on this party could take part. When all have, it takes part from
   // the latest of these, and requests values.
   void OnAdmitted(NodeId parent, const Header& header);
-  // After a return, workers continue after the latest round of any global server: other shards skip to it.
-  void SkipTo(NodeId worker, Round round, Shard& shard, Time now);
   // Sends the value to workers that have come back and may have it now.
   void AnswerWaiting(Shard& shard, Time now);
 

@@ -268,6 +268,23 @@ void DrawFaults(Random& random, Experiment& experiment) {
             [](const Fault& one, const Fault& other) { return one.at < other.at; });
 }
 
+// Processes that end again soon after they began, workers that come back after they left, and hostile members.
+void DrawMore(Random& random, Experiment& experiment) {
+  if (experiment.on_loss != OnLoss::kContinue) return;
+  const Time soon = 300 * kMillisecond + 10 * experiment.wan_delay;
+  for (std::size_t i = 0, count = experiment.faults.size(); i < count; ++i) {
+    const Fault first = experiment.faults[i];
+    const bool kill = first.what == Fault::What::kKill, leave = first.what == Fault::What::kLeave;
+    if (!Chance(random, kill ? 0.3 : leave ? 0.5 : 0)) continue;
+    experiment.faults.push_back({.what = Fault::What::kKill,
+                                 .at = first.at + first.lasts + Any(random, 0, leave ? 4 * soon : soon),
+                                 .lasts = AnyLength(random, experiment.suspect),
+                                 .node = first.node,
+                                 .told = Chance(random, 0.7)});
+  }
+  experiment.hostile = experiment.replayable && experiment.plan.rounds.quorum == 0 && Chance(random, 0.3);
+}
+
 }  // namespace
 
 std::string ToString(const Fault& fault) {
@@ -312,6 +329,7 @@ std::string ToString(const Experiment& experiment) {
   add(experiment.integers, "integers");
   add(experiment.shaped, "emulated network");
   add(experiment.replayable, "compared with plain sums");
+  add(experiment.hostile, "hostile members");
   const std::size_t line = experiment.optimizer.find('\n');
   if (line != std::string::npos) {
     text += ", " + experiment.optimizer.substr(line + 1, experiment.optimizer.find('\n', line + 1) - line - 1);
@@ -329,6 +347,8 @@ Experiment Draw(std::uint64_t seed) {
   DrawTraining(random, experiment);
   DrawQuorum(random, experiment);
   DrawFaults(random, experiment);
+  Random more(seed ^ 0x5eed);  // a generator of its own: earlier draws stay as they are
+  DrawMore(more, experiment);
   return experiment;
 }
 

@@ -68,6 +68,9 @@ struct Experiment {
   double loss = 0, duplicates = 0, late = 0;  // of datagrams: probabilities
 
   std::vector<Fault> faults;
+  // Members that have come back push rounds that have closed, or that contain a push of theirs, and local
+  // servers answer with values of earlier rounds.
+  bool hostile = false;
 };
 
 std::string ToString(const Experiment& experiment);  // on one line

@@ -118,6 +118,7 @@ void World::Begin(NodeId id) {
   const Role role = layout_.Config(id).role;
   const bool durable = experiment_.on_loss == OnLoss::kWait && role != Role::kWorker;
   member.paused_until = 0;
+  member.deceived = false;
   member.escalated.clear();
   member.process = std::make_unique<Process>(*this, experiment_, process, durable ? &member.journal : nullptr,
                                              outcome_.counts);
@@ -233,6 +234,12 @@ void World::Fail(NodeId node, const std::string& what) {
 
 void World::OnLeaving(ProcessId process, std::uint32_t incarnation, const Message& message) {
   const Header& header = message.header;
+  Member& member = members_[process.node];
+  if (experiment_.hostile && header.kind == Kind::kPush && member.trainer && !member.deceived &&
+      check::Chance(random_, 0.2)) {
+    member.deceived = true;
+    Later(process, now(), [this, id = process.node, header] { ForgeValue(id, header); });
+  }
   const bool server = process.node >= layout_.servers.front() && members_[process.node].trainer == nullptr;
   if (experiment_.on_loss != OnLoss::kContinue || header.kind != Kind::kPush || !server) return;
   if (header.slice > 0) return;
@@ -267,10 +274,18 @@ void World::OnEvent(ProcessId process, const Event& event) {
   }
   switch (event.kind) {
     case Event::Kind::kPeerError:
+      if (forged_ == std::pair{id, event.peer}) {
+        forged_.reset();
+        return Later(process, now(), [&member, event] { member.process->ReportEnded(event.peer, event.reason); });
+      }
       return Fail(id, "blames node" + std::to_string(event.peer) + ": " + event.reason);
     case Event::Kind::kRefused: return Fail(id, "refuses " + event.text + ": " + event.reason);
     case Event::Kind::kDead: return OnEnd(process, event.text + " is lost: " + event.reason);
     case Event::Kind::kSuspect: ++outcome_.suspicions; return;
+    case Event::Kind::kBack:
+      if (!experiment_.hostile || id == kScheduler || id >= layout_.servers.front()) return;
+      if (check::Chance(random_, 0.5)) Later(process, now(), [this, id, event] { ForgePush(id, event.peer); });
+      return;
     case Event::Kind::kUpdated:
     case Event::Kind::kPartial: return Record(process, event);
     case Event::Kind::kStarted:

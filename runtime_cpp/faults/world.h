@@ -88,6 +88,7 @@ class World final : public Surroundings {
     Journal journal;
     std::uint32_t life = 0;
     Time paused_until = 0;
+    bool deceived = false;  // a worker: this process was sent a forged value
     // Of a local server: rounds of its party that were escalated and whose sums have not been sent.
     std::map<std::pair<Key, std::uint32_t>, std::deque<Round>> escalated;
   };
@@ -99,6 +100,10 @@ class World final : public Surroundings {
   void Kill(NodeId id, Time lasts, bool told, double written, const std::string& reason);
   void Inflict(const Fault& fault);
   bool MayBeKilled(NodeId id) const;
+  // What hostile members say, in forgery.cc.
+  void ForgePush(NodeId global, NodeId party);
+  void ForgeValue(NodeId worker, const Header& push);
+  void Forge(NodeId to, Message message);
   void ForEnds(const Fault& fault, void (Network::*act)(NodeId, NodeId));
   void Record(ProcessId process, const Event& event);
   bool Over() const;
@@ -116,6 +121,7 @@ class World final : public Surroundings {
   std::map<NodeId, Member> members_;
   Time healed_ = 0;  // when the last fault ends
   std::optional<NodeId> gone_;  // with OnLoss::kStop: the member that was killed
+  std::optional<std::pair<NodeId, NodeId>> forged_;  // receiver and sender of a message that is to be refused
   Outcome outcome_;
 };
 
