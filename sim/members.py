@@ -7,13 +7,15 @@ core's notices of participation.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import simpy
 
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
+from geomx.options.schema import restart_delay_s
 from geomx.results.participation import Partial, Shards
 from geomx.sim.protocols import Notice, Running, Worker
 from geomx.sim.worker import SimulatedWorker
@@ -30,6 +32,7 @@ class Members:
 
     Attributes:
         unjoined: Ids of nodes that have not joined yet.
+        out_of_reach: Returns whether a node, by its id, is paused or a link of it is cut.
     """
 
     def __init__(self, simulation: Running) -> None:
@@ -40,6 +43,9 @@ class Members:
         self._dead: set[int] = set()
         self.unjoined = set(simulation.experiment.event_schedule.late)
         self._ended_with: dict[int, list[NodeSpec]] = {}  # workers, by the lost server
+        self._refused: set[int] = set()  # lost nodes whose process still exists, out of reach
+        self._replaced: Counter[int] = Counter()  # times, by node
+        self.out_of_reach: Callable[[int], bool] = lambda node: False
         self._left = False  # a worker has completed its training
         self._end = simulation.env.event()
 
@@ -84,6 +90,35 @@ class Members:
             self._train(SimulatedWorker(simulation, node, rank, returns=True))
         for worker in self._ended_with.pop(node.id, ()):
             self.restart(worker)
+
+    def _refuse(self, node: NodeSpec, reason: str) -> None:
+        """A node is lost although its process exists: all nodes refuse it, and it is replaced.
+
+        As in a live run, it ends when it is told so, which may be at the end of a pause or a cut,
+        and counts as a restart. Until then it only has no effect, so it is ended here at once.
+        """
+        if node.id in self._dead or (node.role == "worker" and node.id not in self._training):
+            return
+        self.kill(node, reason)
+        server = self._simulation.experiment.cluster.party_of(node).server
+        if node.role == "worker" and server.id in self._dead:
+            self._ended_with.setdefault(server.id, []).append(node)
+            return
+        self._refused.add(node.id)
+        self.reconnected()
+
+    def reconnected(self) -> None:
+        """Replace the lost nodes that can be reached again."""
+        for node in sorted(self._refused):
+            if not self.out_of_reach(node):
+                self._refused.discard(node)
+                self._replaced[node] += 1
+                if self._replaced[node] <= self._simulation.experiment.faults.restarts:
+                    self._simulation.env.process(self._replace(node))
+
+    def _replace(self, node: int) -> Generator[simpy.Event, Any, None]:
+        yield self._simulation.env.timeout(round(restart_delay_s(self._replaced[node]) * NS))
+        self.restart(self._simulation.experiment.cluster.nodes[node])
 
     def join(self, nodes: Sequence[NodeSpec]) -> None:
         """Start the first processes of nodes that join later, servers before their workers."""
@@ -134,6 +169,7 @@ class Members:
         nodes, now_s = simulation.experiment.cluster.nodes, simulation.env.now / NS
         if kind == "gone":
             self._participation.lost(now_s, text)
+            self._refuse(simulation.experiment.cluster.node(text), reason)
             if self._left and not self._training and not self._end.triggered:
                 self._end.succeed()
         elif kind == "takes_part":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from functools import cached_property
 from typing import Any
@@ -52,6 +53,9 @@ class Acts:
 
     def __init__(self, simulation: Running, members: Members | None) -> None:
         self._simulation, self._members = simulation, members
+        self._cuts: Counter[int] = Counter()  # of the links of each node
+        if members:
+            members.out_of_reach = lambda node: self._cuts[node] > 0
         self._traffic: dict[tuple[int, int], Any] = {}  # by event and end, while it lasts
 
     @cached_property
@@ -96,9 +100,14 @@ class Acts:
             simulation.fabric.pause(min(act.one), act.for_ns, now)
         # To its peers, a node that does not run equals one whose links are cut. A killed
         # node resumes where it was.
-        do = getattr(simulation.fabric, VERBS.get(act.what, act.what))
+        verb = VERBS.get(act.what, act.what)
+        do = getattr(simulation.fabric, verb)
         for one, other in self._pairs(act):
             do(one, other, now)
+            if verb != "reset":
+                self._cuts.update(dict.fromkeys((one, other), 1 if verb == "cut" else -1))
+        if members:
+            members.reconnected()
 
     def _disturb(self, act: Act) -> None:
         """Change the network, its traffic or the pace of a node."""

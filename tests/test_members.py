@@ -141,6 +141,34 @@ def test_a_cut_link_excludes_the_party(tmp_path: Path) -> None:
     assert results.summary["seconds"] < 5
 
 
+@pytest.mark.parametrize(
+    ("event", "who"),
+    [
+        ("pause: west/worker1, for_s: 2.5", {"west/worker1"}),
+        ("cut: [west, hub], for_s: 2.5", {"west/server", "west/worker0", "west/worker1"}),
+    ],
+)
+def test_lost_nodes_are_replaced_when_they_can_be_reached(
+    tmp_path: Path, event: str, who: set[str]
+) -> None:
+    more = ["faults.suspect_s=1", "iterations=120"]
+    scenario = f"[{{at_s: 0.3, {event}}}]"
+    results = run(tmp_path / "run", scenario, *more)
+    given = words(tmp_path / "run", scenario, *more)
+    replayed = replay(tmp_path / "run", *(word for word in given if "hydra" not in word))
+    for name, value in results.parameters().items():
+        assert np.array_equal(value, replayed[name]), name
+    lost = [row for row in results.summary["faults"] if row["what"] == "lost"]
+    assert {row["node"] for row in lost} == who
+    for row in lost:
+        assert row["time_s"] + row["recovered_s"] > 0.3 + 2.5
+    steps = [row["iteration"] for row in results.iterations if row["worker"] == "west/worker1"]
+    assert steps[-1] == 119
+    assert len(steps) < 120
+    without = run(tmp_path / "without", scenario, *more, "faults.restarts=0")
+    assert {row["recovered_s"] for row in without.summary["faults"][1:]} == {None}
+
+
 @pytest.mark.needs("tsengine")
 def test_overlays_that_aggregate_are_refused_with_continue() -> None:
     with pytest.raises(

@@ -18,14 +18,8 @@ from geomx.live.exit_status import LOST
 from geomx.live.journal import Reader, durable, stem
 from geomx.live.relay import notice
 from geomx.live.spec import Spec
+from geomx.options.schema import restart_delay_s
 from geomx.scenario.acts import BY_HAND, NS, Act
-
-FIRST_S = 0.05
-GROWTH = 4
-LONGEST_S = 10.0
-"""Delays of restarts: `FIRST_S` for the first of a node, then `GROWTH` times the previous delay, at
-most `LONGEST_S`."""
-
 
 EMPTY_BYTES = 64
 """A journal of at most this length contains no node yet."""
@@ -135,7 +129,7 @@ class Restarts:
             notice(f"{name} was {how} and is not restarted: faults.restarts={limit}")
             return False
         self._made[name] += 1
-        pause_s = min(LONGEST_S, FIRST_S * GROWTH ** (self._made[name] - 1))
+        pause_s = restart_delay_s(self._made[name])
         self._plan(name, pause_s, f"{name} was {how}: restart {self._made[name]} of {limit}")
         return True
 

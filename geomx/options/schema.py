@@ -52,6 +52,11 @@ class RuntimeOptions:
     server_device: Device = "cpu"
 
 
+def restart_delay_s(number: int) -> float:
+    """Return the seconds before a node's restart `number` (1 or more): 0.05, 0.2, 0.8 … 10."""
+    return min(10.0, 0.05 * 4.0 ** min(number - 1, 8))
+
+
 @dataclass
 class FaultOptions:
     """Treatment of lost links and nodes."""
