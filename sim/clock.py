@@ -8,6 +8,7 @@ scheduled, so that `now` stays an `int`, exact also beyond 2**53, and a process 
 from __future__ import annotations
 
 import math
+from heapq import heappush
 from operator import index
 from typing import Any
 
@@ -45,7 +46,7 @@ class Clock(simpy.Environment):
         """
         whole = delay if type(delay) is int else _rounded_up(delay)
         if whole < FOREVER - self._now:
-            super().schedule(event, priority, whole)
+            heappush(self._queue, (self._now + whole, priority, next(self._eid), event))
 
 
 def _rounded_up(delay: Any) -> int:

@@ -144,6 +144,8 @@ class World:
 
     def look(self) -> None:
         """Trigger the events of conditions that hold now."""
+        if not self._conditions:
+            return
         waiting = []
         for predicate, event in self._conditions:
             if value := predicate():

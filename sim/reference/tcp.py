@@ -1,0 +1,216 @@
+"""The window of one TCP connection, as far as it limits the rate.
+
+Time is divided into rounds of one round trip. A growing window is sent as fast as the edges allow,
+and then the connection waits for the acknowledgements that begin the next round. At its limit, the
+window is sent evenly. `docs/model.md` and ``runtime_cpp/net/ramp.h`` have the sources.
+"""
+
+from __future__ import annotations
+
+import math
+
+NS = 1e9
+SEGMENT = 1448.0
+INITIAL_WINDOW = 10 * SEGMENT
+WINDOW_LIMIT = 2.75e6
+LOCAL_RTT_NS = 1000
+BURST_RATE = 12.5e9
+"""Bytes/s of a network card, the most at which a growing window leaves."""
+PACING_GAIN = 2.885
+QUANTUM_SHARE, QUANTUM_S = 0.2, 1 / 1024
+NEWS, FULL_GROWTH, FULL_ROUNDS = 1.0001, 1.25, 3
+RTO_MARGIN_NS = 200_000_000
+
+
+class Tcp:
+    """One connection's window. Times are nanoseconds, sizes payload bytes, rates bytes/s.
+
+    Args:
+        rtt_ns: Round trip.
+        congestion: ``bbr``, ``cubic`` or ``reno``.
+        window_limit: Upper bound of the window; infinite: no window.
+        rate_limit: Upper bound of the rate.
+    """
+
+    def __init__(
+        self,
+        rtt_ns: int,
+        congestion: str = "bbr",
+        window_limit: float = WINDOW_LIMIT,
+        rate_limit: float = math.inf,
+    ) -> None:
+        self.rtt_ns, self.bbr = rtt_ns, congestion == "bbr"
+        self.limit, self.rate_limit = window_limit, rate_limit
+        self.limited = rtt_ns >= LOCAL_RTT_NS and window_limit < math.inf
+        self.window = self.floor = min(INITIAL_WINDOW, window_limit)
+        self.sent = 0.0  # in this round
+        self.round_ns = self.last_ns = 0  # beginning of the round; the last call
+        self.used = self.fresh = False  # fresh: the first round after a pause
+        self.ahead = 0.0  # bytes that may leave unpaced
+        self.estimate = 0.0  # bbr's, bytes/s
+        self.full_rounds = 0  # consecutive rounds without growth
+        self.spread_ns = self.spread_before_ns = 0  # within which a window left
+        self.sent_before = 0.0
+
+    # ---- what happens ----
+
+    def begin(self, now: int) -> None:
+        """The connection has data to send again."""
+        if not self.limited:
+            return
+        self.ahead = min(self._ahead(0.0, now), self._quantum) if self.used else self.floor
+        if not self.used:
+            self.round_ns, self.fresh = now, True
+        elif now >= self.round_ns + self.rtt_ns:
+            self._close_round()
+            if not self.bbr:  # the window halves per timeout of idleness
+                for _ in range((now - self.last_ns) // (self.rtt_ns + RTO_MARGIN_NS)):
+                    self.window = max(self.window / 2, self.floor)
+            self.round_ns, self.spread_before_ns, self.sent_before = now, 0, 0.0
+            self.fresh = now - self.last_ns >= self.rtt_ns
+        self.used, self.last_ns = True, now
+
+    def leave(self, count: float, now: int) -> None:
+        """`count` bytes have left at an even rate since the last call."""
+        if not self.limited:
+            return
+        rest = count
+        self.ahead = self._ahead(count, now)
+        while now >= self.round_ns + self.rtt_ns:
+            end = self.round_ns + self.rtt_ns
+            if now > self.last_ns and end > self.last_ns:
+                part = rest * (end - self.last_ns) / (now - self.last_ns)
+                self.sent += part
+                rest -= part
+            self._learn_rounds(self.sent, 1)
+            self._close_round()
+            self.round_ns = self.last_ns = end
+            if now == end:
+                break
+            # The rate is even: once such a round would not widen the window, none of them will.
+            per_round = rest * self.rtt_ns / (now - end)
+            if self._grown(per_round) > self.window:
+                continue
+            if whole := (now - end) // self.rtt_ns:
+                self._learn_rounds(per_round, whole)
+            rest -= per_round * whole
+            self.round_ns += whole * self.rtt_ns
+            self.last_ns = self.round_ns
+        more = not self._used_up
+        self.sent += max(rest, 0.0)
+        if more and self._used_up:
+            self.spread_ns = now - self.round_ns
+        self.last_ns = now
+
+    def end(self, now: int) -> None:
+        """The connection has nothing to send."""
+        if self.limited:
+            self.last_ns = now
+            lasted = self.spread_ns if self._used_up else now - self.round_ns
+            self._learn(self._rate(self.sent, lasted))
+
+    # ---- what it allows ----
+
+    def cap(self) -> float:
+        """Return the bytes/s that the window allows now."""
+        if not self.limited:
+            return self.rate_limit
+        if self._smooth:
+            return min(self.rate_limit, self._allowed / (self.rtt_ns / NS))
+        if self._used_up:
+            return 0.0
+        return min(self.rate_limit, BURST_RATE, math.inf if self._free else self._pace)
+
+    def change_ns(self, rate: float) -> float:
+        """Return when `cap` changes if bytes keep leaving at `rate`; infinite if never."""
+        if not self.limited or self._smooth:
+            return math.inf
+        round_end = self.round_ns + self.rtt_ns
+        if self._used_up:
+            return round_end
+        if rate <= 0.0:
+            return math.inf
+        paced: float = round_end if rate >= self._pace * (1 - 1e-9) else math.inf
+        if self._free and rate > self._pace:
+            paced = min(paced, self._after(self.ahead / (rate - self._pace)))
+        until_used_up_s = (self._allowed - self.sent) / rate
+        if until_used_up_s < (round_end - self.last_ns) / NS:
+            return min(paced, round_end, self._after(until_used_up_s))
+        sent = self.sent + rate * (round_end - self.last_ns) / NS
+        allowed = min(self._grown(sent), self.limit)
+        stalls = rate * (self.rtt_ns / NS) > allowed
+        return min(paced, round_end) if stalls else paced
+
+    # ---- the window ----
+
+    @property
+    def _allowed(self) -> float:
+        return min(self.window, self.limit)
+
+    @property
+    def _used_up(self) -> bool:
+        return self.sent >= self._allowed - 0.5  # tolerates times in whole nanoseconds
+
+    @property
+    def _smooth(self) -> bool:
+        return self.window >= self.limit and not self.fresh
+
+    def _after(self, seconds: float) -> float:
+        return self.last_ns + math.ceil(min(seconds, 1e6) * NS)
+
+    def _grown(self, sent: float) -> float:
+        wanted = PACING_GAIN * self.estimate * (self.rtt_ns / NS) + 3 * self._quantum
+        if self.window >= wanted if self._paced else 2 * sent < self.window:
+            return self.window
+        return min(2 * self.limit, self.window + min(sent, self.window))
+
+    def _close_round(self) -> None:
+        self.window = self._grown(self.sent)
+        self.sent, self.fresh = 0.0, False
+
+    # ---- bbr's pacing ----
+
+    @property
+    def _paced(self) -> bool:
+        return self.bbr and self.full_rounds < FULL_ROUNDS
+
+    @property
+    def _pace(self) -> float:
+        if not self._paced:
+            return math.inf
+        return PACING_GAIN * max(self.estimate, self.floor / (self.rtt_ns / NS))
+
+    @property
+    def _quantum(self) -> float:
+        return max(QUANTUM_SHARE * self.floor, QUANTUM_S * self._pace)
+
+    @property
+    def _free(self) -> bool:
+        return self.ahead > 0.5 and self._paced
+
+    def _ahead(self, sent: float, now: int) -> float:
+        if not self._paced:
+            return 0.0
+        left = self.ahead + self._pace * ((now - self.last_ns) / NS) - sent
+        return min(max(left, 0.0), max(self.ahead, self._quantum))
+
+    def _learn_rounds(self, sent: float, rounds: int) -> None:
+        """`sent` bytes have left in each of some rounds."""
+        spread_ns = self.spread_ns if self._used_up else self.rtt_ns
+        rate = self._rate(sent, spread_ns) if rounds == 1 else sent / (self.rtt_ns / NS)
+        self.spread_before_ns, self.sent_before = spread_ns, sent
+        if self.full_rounds < FULL_ROUNDS and sent < self._allowed - 0.5:
+            grows = rate >= FULL_GROWTH * self.estimate
+            found = (0 if grows else self.full_rounds + 1) + rounds - 1
+            self.full_rounds = min(found, FULL_ROUNDS)
+        self._learn(rate)
+
+    def _rate(self, sent: float, spread_ns: int) -> float:
+        later_ns = spread_ns - self.spread_before_ns
+        if later_ns < 0:
+            sent -= self.sent_before * later_ns / self.spread_before_ns
+        return sent / ((self.rtt_ns + max(later_ns, 0)) / NS)
+
+    def _learn(self, rate: float) -> None:
+        if rate > NEWS * self.estimate:
+            self.estimate = rate

@@ -1,0 +1,181 @@
+"""Connections over shared edges, and the times at which their messages have left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import simpy
+from simpy.events import EventPriority
+
+from geomx.sim.clock import Clock
+from geomx.sim.reference.sharing import Stream, share
+from geomx.sim.reference.tcp import NS, Tcp
+
+LAST = EventPriority(3)
+"""SimPy's priority of what ends an instant: everything else has happened."""
+
+NOTHING = 1e-6
+"""Bytes that count as none."""
+
+ROUNDING_NS = 1e-3
+"""Rounding of a completion up to a whole nanosecond forgives so much."""
+
+SAME = 1e-12
+"""Relative difference below which two rates are one."""
+
+
+@dataclass
+class Connection:
+    """An ordered stream of bytes from one node to another.
+
+    Attributes:
+        hops: Bytes on each edge per byte sent; see `Stream`.
+        tcp: Its window.
+        weight: Its share of an edge.
+        priority_class: Lower classes are served first.
+        efficiency: Payload bytes per byte on the edges.
+        left: Payload bytes of its message that had not left at `since_ns`; None: no message.
+        rate: Payload bytes/s from then on.
+        since_ns: When progress was counted last.
+        done_ns: When the message's last byte leaves.
+        change_ns: When the window's cap changes.
+        ended: Whether its message has ended in this instant.
+    """
+
+    hops: Mapping[int, float]
+    tcp: Tcp
+    weight: float = 1.0
+    priority_class: int = 0
+    efficiency: float = 1448 / 1500
+    left: float | None = None
+    rate: float = 0.0
+    since_ns: int = 0
+    done_ns: float = math.inf
+    change_ns: float = math.inf
+    ended: bool = False
+
+    @property
+    def cap(self) -> float:
+        """The most that it can use now, in bytes/s on the edges."""
+        return self.tcp.cap() / self.efficiency
+
+
+class ReferenceWan:
+    """The model: connections share edges by weighted max-min, each bounded by its TCP window.
+
+    Args:
+        env: SimPy's environment over whole nanoseconds.
+        capacities: Of the edges, in bytes/s.
+        left: Called with a connection whose message's last byte has left; it may start the next.
+    """
+
+    def __init__(
+        self, env: Clock, capacities: Sequence[float], left: Callable[[int], None]
+    ) -> None:
+        self._env, self._left = env, left
+        self.capacities = list(capacities)
+        self.connections: list[Connection] = []
+        self._ending = False  # the end of this instant is scheduled
+        self._wakes = 0  # only the latest one counts
+
+    def start(self, number: int, size: float) -> None:
+        """Begin a message of `size` payload bytes on a connection that has none."""
+        connection, now = self.connections[number], self._env.now
+        if connection.ended:  # the next message of this instant: it goes on at the same rate
+            connection.left, connection.ended = (connection.left or 0.0) + size, False
+            self._schedule(connection)
+        else:
+            connection.left, connection.since_ns = size, now
+            connection.tcp.begin(now)
+        self._end_instant()
+
+    def set_capacity(self, edge: int, bytes_per_s: float) -> None:
+        """Change the bandwidth of an edge from now on."""
+        self.capacities[edge] = bytes_per_s
+        self._end_instant()
+
+    def _end_instant(self) -> None:
+        if not self._ending:
+            self._ending = True
+            self._at(self._env.now, self._settle)
+
+    def _at(self, time: float, call: Callable[[simpy.Event], None]) -> None:
+        event = simpy.Event(self._env)
+        event._ok, event._value = True, None
+        event.callbacks = [call]
+        self._env.schedule(event, LAST, time - self._env.now)
+
+    def _settle(self, _: simpy.Event) -> None:
+        """End an instant: share the edges anew, and wake at the next event."""
+        self._ending = False
+        for connection in self.connections:
+            if connection.ended:
+                self._progress(connection)
+                connection.tcp.end(self._env.now)
+                connection.left, connection.rate, connection.ended = None, 0.0, False
+        sending = [connection for connection in self.connections if connection.left is not None]
+        while self._share(sending):
+            pass  # counting progress has opened or closed a window
+        for connection in sending:
+            self._schedule(connection)
+        self._wakes += 1
+        times = (min(connection.done_ns, connection.change_ns) for connection in sending)
+        if (first := min(times, default=math.inf)) < math.inf:
+            number = self._wakes
+            self._at(first, lambda event: self._wake(number))
+
+    def _share(self, sending: Sequence[Connection]) -> bool:
+        """Set the rates; return whether a cap has changed meanwhile."""
+        caps = [connection.cap for connection in sending]
+        streams = [
+            Stream(connection.hops, connection.weight, cap, connection.priority_class)
+            for connection, cap in zip(sending, caps, strict=True)
+        ]
+        for connection, bytes_per_s in zip(sending, share(self.capacities, streams), strict=True):
+            rate = bytes_per_s * connection.efficiency
+            if rate == math.inf or abs(rate - connection.rate) > SAME * rate:
+                self._progress(connection)
+                connection.rate = rate
+        return caps != [connection.cap for connection in sending]
+
+    def _progress(self, connection: Connection) -> None:
+        """Count what has left until now."""
+        now = self._env.now
+        passed_s = (now - connection.since_ns) / NS
+        if passed_s == 0 or connection.left is None:
+            return
+        endless = connection.rate == math.inf
+        sent = max(connection.left, 0.0) if endless else connection.rate * passed_s
+        connection.left -= sent
+        connection.since_ns = now
+        connection.tcp.leave(sent, now)
+
+    def _schedule(self, connection: Connection) -> None:
+        """Compute when the message ends, and when the window's cap changes."""
+        assert connection.left is not None
+        connection.change_ns = connection.tcp.change_ns(connection.rate)
+        if connection.left <= NOTHING or connection.rate == math.inf:
+            connection.done_ns = self._env.now
+        elif connection.rate == 0.0:
+            connection.done_ns = math.inf
+        else:
+            takes_ns = math.ceil(connection.left / connection.rate * NS - ROUNDING_NS)
+            connection.done_ns = max(connection.since_ns + takes_ns, self._env.now)
+
+    def _wake(self, number: int) -> None:
+        if number != self._wakes:
+            return
+        now, done = self._env.now, []
+        for which, connection in enumerate(self.connections):
+            if connection.left is None:
+                continue
+            if connection.done_ns <= now:
+                connection.ended = True
+                done.append(which)
+            elif connection.change_ns <= now:
+                self._progress(connection)
+        self._end_instant()
+        for which in done:
+            self._left(which)
