@@ -11,12 +11,16 @@ length and not on the size of the graph.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
-from collections.abc import Iterable
-from itertools import count, pairwise
+from collections.abc import Iterable, Sequence
+from itertools import count, islice, pairwise
 from typing import Any
 
 import networkx as nx
+
+SHORTEST, WIDEST, WIDEST_OF = "shortest", "widest", "widest_of"
+"""Rules of routing; the last one as ``{"widest_of": k}``."""
 
 HOP_MS = 1e-9
 """Added to the delay of every edge: breaks ties between routes of equal delay by number of hops."""
@@ -30,8 +34,13 @@ class Routes:
     the graph has ``paths``, lists of nodes, a route that leads from the first to the last node of
     one follows it between them.
 
+    With ``routing`` of the graph, routes through the core are chosen by bandwidth too. ``widest``
+    takes the route whose narrowest edge is widest, the shortest of several. ``{"widest_of": k}``
+    takes the widest of the k shortest routes, so that it is not arbitrarily long.
+
     Args:
-        graph: Edges have ``delay_ms`` (0 where it is missing). It must not change afterwards.
+        graph: Edges have ``delay_ms`` (0 where it is missing) and ``bandwidth_mbps`` (unlimited
+            where it is missing). It must not change afterwards.
     """
 
     def __init__(self, graph: nx.DiGraph) -> None:
@@ -43,6 +52,9 @@ class Routes:
         self._up, self._core = _hanging(graph)
         self._found: dict[tuple[str, float, Any], dict[str, str]] = {}
         self._inside: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        self._rule: Any = graph.graph.get("routing") or SHORTEST
+        self._wide: dict[tuple[str, str, Any], list[str]] = {}  # routes by this rule
+        self._usable: dict[Any, nx.DiGraph] = {}  # the core, by party
 
     def __call__(self, source: str, target: str) -> list[str]:
         """Return the nodes of the route from `source` to `target`, both included.
@@ -102,6 +114,8 @@ class Routes:
     def _through_core(self, first: str, last: str, offset_ms: float, source: str) -> list[str]:
         party = self._party_of[source]
         # Only routes from the party of a node without transit may use other edges than the rest.
+        if self._rule != SHORTEST and first != last:
+            return self._widest(first, last, party)
         key = first, offset_ms, party if party in self._parties_of_ends else None
         if key not in self._found:
             self._found[key] = self._search(first, offset_ms, party)
@@ -110,6 +124,41 @@ class Routes:
         while route[-1] != first:
             route.append(before[route[-1]])
         return route[::-1]
+
+    def _widest(self, first: str, last: str, party: Any) -> list[str]:
+        """Return the route between two core nodes by a rule that regards bandwidth."""
+        whose = party if party in self._parties_of_ends else None
+        key = first, last, whose
+        if key not in self._wide:
+            core = self._usable.get(whose)
+            if core is None:
+                core = self._usable[whose] = self._core_for(party)
+            try:
+                self._wide[key] = list(self._choose(core, first, last))
+            except nx.NetworkXException:
+                raise KeyError(last) from None
+        return self._wide[key]
+
+    def _choose(self, core: nx.DiGraph, first: str, last: str) -> Sequence[str]:
+        if self._rule == WIDEST:
+            width = _width(core, first, last)
+            wide = nx.subgraph_view(core, filter_edge=lambda a, b: core[a][b]["mbps"] >= width)
+            route: list[str] = nx.shortest_path(wide, first, last, weight="length")
+            return route
+        shortest = nx.shortest_simple_paths(core, first, last, weight="length")
+        candidates = list(islice(shortest, self._rule[WIDEST_OF]))
+        return max(candidates, key=lambda way: _narrowest(core, way))  # the first of several
+
+    def _core_for(self, party: Any) -> nx.DiGraph:
+        """Return the core with the edges that routes from `party` may use."""
+        core = nx.DiGraph()
+        core.add_nodes_from(node for node in self._graph if node in self._core)
+        for here in core:
+            for there, data in self._ways_from(here, party):
+                length = data.get("delay_ms", 0.0) + HOP_MS
+                mbps = data.get("bandwidth_mbps", math.inf)
+                core.add_edge(here, there, length=length, mbps=mbps)
+        return core
 
     def _search(self, first: str, offset_ms: float, party: Any) -> dict[str, str]:
         """Return the predecessor of each core node on the shortest routes from `first`.
@@ -147,6 +196,32 @@ class Routes:
                 way for way in ways if way[0] in self._core and self._party_of[way[0]] == home
             ]
         return self._inside[here]
+
+
+def _narrowest(core: nx.DiGraph, way: Sequence[str]) -> float:
+    mbps: float = min(core[here][there]["mbps"] for here, there in pairwise(way))
+    return mbps
+
+
+def _width(core: nx.DiGraph, first: str, last: str) -> float:
+    """Return the largest bandwidth that every edge of some route has.
+
+    Raises:
+        NetworkXException: There is no route.
+    """
+    order = count(1)
+    fringe: list[tuple[float, int, str]] = [(-math.inf, 0, first)]
+    best = {first: math.inf}
+    while fringe:
+        width, _, here = heapq.heappop(fringe)
+        if here == last:
+            return -width
+        for there, data in core.succ[here].items():
+            through = min(-width, data["mbps"])
+            if through > best.get(there, -1.0):
+                best[there] = through
+                heapq.heappush(fringe, (-through, next(order), there))
+    raise nx.NetworkXNoPath(last)
 
 
 def _hanging(graph: nx.DiGraph) -> tuple[dict[str, str], set[str]]:

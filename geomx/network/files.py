@@ -38,6 +38,7 @@ FILE_OPTIONS: dict[str, Any] = {
     "redraw": None,
     "outages": None,
     "paths": None,
+    "routing": None,
 }
 """Options accepted beside ``file``, or beside ``nodes`` in a long form, with None for unset."""
 

@@ -81,7 +81,9 @@ def complete(graph: nx.Graph, fill: Mapping[str, Any], known: tuple[str, ...]) -
     about = {
         key: value for key, value in graph.graph.items() if isinstance(value, str | int | float)
     }
-    result.graph |= about | {key: graph.graph.get(key) for key in ("redraw", "outages", "paths")}
+    result.graph |= about | {
+        key: graph.graph.get(key) for key in ("redraw", "outages", "paths", "routing")
+    }
     for node, data in graph.nodes(data=True):
         kept = {key: data[key] for key in _KEPT_OF_NODES if key in data}
         if node in places:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +18,7 @@ from typing import Any, get_args
 import networkx as nx
 
 from geomx.cluster import Cluster, NodeSpec, Party, Role
+from geomx.cluster.routes import SHORTEST, WIDEST, WIDEST_OF
 from geomx.errors import near
 from geomx.network.schedules import EDGE_CHANGES, check_changes, spread
 from geomx.network.validators import bandwidth, milliseconds, positive, probability, refuse, spelt
@@ -24,6 +26,9 @@ from geomx.terminal.progress import stage
 
 ROLES: tuple[Role, ...] = get_args(Role)
 KINDS = (*ROLES, "router")
+MOST_WAYS = 100
+"""Most routes among which the widest is chosen."""
+
 NODE_ATTRIBUTES = ("kind", "party", "speed", "transit")
 # `unlimited` marks an edge that has no bandwidth_mbps on purpose; see `to_node_link`.
 EDGE_ATTRIBUTES = (
@@ -53,6 +58,7 @@ def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
     for source, target, data in stage(directed.edges(data=True), "reading the network"):
         _check_edge(f"edge {source} -> {target}", data, folder)
     _check_paths(directed)
+    _check_routing(directed)
     _add_scheduler(directed)
     hosts = _hosts(directed)
     for party in _parties(directed):
@@ -160,6 +166,21 @@ def _check_paths(graph: nx.DiGraph) -> None:
     ways += [way for way in backwards if all(graph.has_edge(*edge) for edge in pairwise(way))]
     if ways:
         graph.graph["paths"] = ways
+
+
+def _check_routing(graph: nx.DiGraph) -> None:
+    """Check the rule of routing; the default one is not stored."""
+    rule = graph.graph.pop("routing", None) or SHORTEST
+    most = rule.get(WIDEST_OF) if isinstance(rule, Mapping) and len(rule) == 1 else None
+    if isinstance(most, int) and not isinstance(most, bool) and 1 <= most <= MOST_WAYS:
+        graph.graph["routing"] = {WIDEST_OF: most}
+    elif rule == WIDEST:
+        graph.graph["routing"] = WIDEST
+    elif rule != SHORTEST:
+        refuse(
+            f"routing must be {SHORTEST}, {WIDEST} or {{{WIDEST_OF}: K}} with K from 1 to "
+            f"{MOST_WAYS}, not {rule}"
+        )
 
 
 def _hosts(graph: nx.DiGraph) -> dict[tuple[str, str], list[str]]:
