@@ -37,6 +37,8 @@ _EXPORTS = {
     "Site": "geomx.plugin.coordination",
     "Slicer": "geomx.plugin",
     "SyncPolicy": "geomx.plugin.sync",
+    "TrackedRun": "geomx.plugin.tracking",
+    "Tracker": "geomx.plugin.tracking",
     "WorkerSync": "geomx.plugin.sync",
     "api_version": "geomx.plugin.api",
     "cut_evenly": "geomx.plugin",
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
         native_options,
     )
     from geomx.plugin.sync import PartySync, SyncPolicy, WorkerSync
+    from geomx.plugin.tracking import TrackedRun, Tracker
     from geomx.results.results import Results
     from geomx.runner import run
 
@@ -93,6 +96,8 @@ __all__ = [
     "Site",
     "Slicer",
     "SyncPolicy",
+    "TrackedRun",
+    "Tracker",
     "WorkerSync",
     "__version__",
     "api_version",

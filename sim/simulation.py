@@ -49,6 +49,7 @@ from geomx.sim.totals import record_totals
 from geomx.sim.worker import SimulatedWorker
 from geomx.sim.world import World
 from geomx.terminal.progress import progress, stage
+from geomx.tracking.begin import begin
 from geomx.training.pace import NS, Pace
 from geomx.workload import Model
 
@@ -377,9 +378,9 @@ def simulate(experiment: Experiment, directory: Path) -> Results:
     """Simulate `experiment` with its files in `directory`; return the results."""
     header = {**experiment.header(), "mode": "sim"}
     recorder = Recorder(directory, header, experiment.sim.max_spans, page.render)
-    recorder.network(experiment.cluster.graph)
     try:
         with if_abandoned(recorder.abort):
+            begin(recorder, experiment)
             return Simulation(experiment, recorder).run()
     except BaseException as error:
         recorder.abort(str(error) or type(error).__name__)

@@ -19,7 +19,7 @@ PAGES = DOCS / "plugins"
 PLUGINS = [
     plugin
     for plugin in Registry.discover().plugins()
-    if plugin.kind != "workload" and plugin.config.__module__.startswith("geomx.plugins.")
+    if plugin.kind in ("sync", "accel") and plugin.config.__module__.startswith("geomx.plugins.")
 ]
 OPTION = re.compile(r"^\| `(\w+)` \| (.*?) \| *(.*?) *\|", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)\)")

@@ -142,10 +142,11 @@ ROOMS = {
     "workloads": "errors frameworks options plugin workload",
     "results": "cluster errors network terminal",
     "pages": "cluster results terminal",
+    "tracking": "experiment plugin results",
     "live": "cluster errors events experiment frameworks limits network options plugin pages"
-    " results scenario terminal training version workload",
+    " results scenario terminal tracking training version workload",
     "sim": "cluster errors events experiment limits network options plugin pages results scenario"
-    " terminal training workload",
+    " terminal tracking training workload",
     "config": "errors experiment network options plugin",
     "kv": "cluster errors experiment frameworks live network options plugin workload",
     "mxnet": "errors frameworks kv live",

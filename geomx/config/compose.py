@@ -46,10 +46,11 @@ from geomx.experiment.experiment import Experiment
 from geomx.options.named_costs import named_costs
 from geomx.options.schema import MODES, Root
 from geomx.plugin.calling import one_line
+from geomx.plugin.registration import LISTS
 from geomx.plugin.registry import Registry
 
 CONF = "geomx.conf"
-GROUPS = ("sync", "accel", "workload", "network", "experiment")
+GROUPS = ("sync", "accel", "track", "workload", "network", "experiment")
 SWEEP = {"-m", "--multirun"}
 REPORTED = "reported"  # attribute of the error of a sweep's job that has been printed already
 STARTED = "started"  # attribute of an error, maybe of another process: the job had begun
@@ -245,18 +246,14 @@ def prepare(overrides: Sequence[str], registry: Registry) -> list[str]:
             translated.append(override)
             continue
         if value in ("", "null"):
-            remedy = (
-                "must be []; this is how to choose no accelerator"
-                if group == "accel"
-                else "must be a name"
-            )
-            raise ConfigError(group, value, remedy)
+            none = f"must be []; this is how to choose no {LISTS.get(group)}"
+            raise ConfigError(group, value, none if group in LISTS else "must be a name")
         if group == "network":
             value = network_choice(value, registry, overrides)
         translated.append(f"{group}={value}")
-        if group == "accel":
+        if group in LISTS:
             with _explained([override], registry):
-                _refuse_twice(translated[-1])
+                _refuse_twice(group, translated[-1])
     return translated
 
 
@@ -303,7 +300,7 @@ def _new_dir(base: str) -> str:
     raise AssertionError("unreachable")
 
 
-def _refuse_twice(override: str) -> None:
+def _refuse_twice(group: str, override: str) -> None:
     """Refuse ``[x,x]``; Hydra's own message does not say which override is meant."""
     parsed = OverridesParser.create().parse_override(override)
     values = parsed.sweep_iterator() if parsed.is_sweep_override() else [parsed.value()]
@@ -311,7 +308,7 @@ def _refuse_twice(override: str) -> None:
         names = [str(name) for name in value] if isinstance(value, list) else []
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError("accel", f"[{','.join(names)}]", f"{name} is listed twice")
+                raise ConfigError(group, f"[{','.join(names)}]", f"{name} is listed twice")
 
 
 def _split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -21,7 +21,7 @@ from geomx.network.files import FILE_OPTIONS, REST, SUFFIXES, is_long_form, load
 from geomx.network.hosts import LAN
 from geomx.network.short_form import TOP
 from geomx.options.named_costs import named_costs
-from geomx.plugin.registration import Plugin
+from geomx.plugin.registration import LISTS, Plugin
 from geomx.plugin.registry import Registry
 
 MOST_ENTRIES = 32
@@ -47,7 +47,7 @@ def offer(registry: Registry) -> None:
         registry: The installed plugins.
     """
     store = ConfigStore.instance()
-    for kind in ("sync", "accel", "workload"):
+    for kind in ("sync", "accel", "track", "workload"):
         store.repo.pop(kind, None)
     for group in [name for name in store.repo.get("network", {}) if _stored(store, name)]:
         del store.repo["network"][group]
@@ -63,7 +63,7 @@ def offer(registry: Registry) -> None:
 
 def _store(group: str, name: str, node: Any) -> None:
     """Register a choice as `ConfigStore.store` does, but without building its node anew."""
-    package = f"accel.{name}" if group == "accel" else group
+    package = f"{group}.{name}" if group in LISTS else group
     choices = ConfigStore.instance().repo.setdefault(group, {})
     choices[f"{name}.yaml"] = ConfigNode(f"{name}.yaml", node, group, package, None)
 

@@ -20,6 +20,7 @@ from omegaconf.errors import (
 )
 
 from geomx.errors import ConfigError, near
+from geomx.plugin.registration import LISTS
 from geomx.plugin.registry import Registry
 
 # Endings of OmegaConf's "Value 'x' of type 'str' could not be converted to ...".
@@ -70,9 +71,10 @@ def _omegaconf(
     key = key.lstrip("+~") or full_key or "configuration"
     if isinstance(cause, ConfigAttributeError | ConfigKeyError):
         parts = key.split(".")
-        if parts[0] == "accel" and len(parts) > 2 and full_key == f"accel.{parts[1]}":
+        if parts[0] in LISTS and len(parts) > 2 and full_key == f"{parts[0]}.{parts[1]}":
             chosen = ",".join([*map(str, cause.parent_node or {}), parts[1]])
-            return ConfigError(key, value, f"{parts[1]} is not chosen; add '+accel=[{chosen}]'")
+            remedy = f"{parts[1]} is not chosen; add '+{parts[0]}=[{chosen}]'"
+            return ConfigError(key, value, remedy)
         known = list(cause.parent_node) if cause.parent_node is not None else []
         return ConfigError(key, value, f"unknown key; {near(str(cause.key), known)}")
     if isinstance(cause, MissingMandatoryValue):

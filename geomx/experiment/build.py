@@ -50,6 +50,7 @@ def build_experiment(
     selection = registry.select(
         (sync, root.sync or {}) if sync else None,
         [(name, options or {}) for name, options in root.accel.items()],
+        [(name, options or {}) for name, options in root.track.items()],
     )
     cluster = selection.cluster(_network(root.network, registry))
     trained = registry.workload(workload, root.workload or {})

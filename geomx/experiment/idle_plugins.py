@@ -59,7 +59,7 @@ def _idle(experiment: Experiment) -> Iterator[tuple[str, list[str]]]:
     looking = _Looking(experiment)
     for label, hooks in experiment.selection.deciders():
         reasons: list[str] = []
-        for hook in sorted(hooks, key=list(_WAYS).index):
+        for hook in (hook for hook in _WAYS if hook in hooks):
             reason = _WAYS[hook](looking, f"{label}: {hook}")
             if reason is None:
                 break

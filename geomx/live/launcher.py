@@ -35,6 +35,7 @@ from geomx.results.results import Results
 from geomx.results.traffic import EdgeTraffic
 from geomx.scenario.acts import BY_HAND
 from geomx.terminal.progress import Advance, progress
+from geomx.tracking.begin import begin
 
 ANSWER_S = 1.0
 """Seconds for which all workers wait at the same time before the run is considered stuck."""
@@ -89,10 +90,10 @@ def run_experiment(
         {**experiment.header(), "mode": "live", "emulate": experiment.emulate},
         render=page.render,
     )
-    recorder.network(cluster.graph)
     ahead_s = resumption.ahead_s if resumption else 0.0
     collector = Collector(experiment, directory, recorder, ahead_s=ahead_s)
     try:
+        begin(recorder, experiment)
         total = experiment.iterations * len(cluster.workers)
         spec = Spec.of(experiment)
         job = (
@@ -136,7 +137,7 @@ def collect(experiment: Experiment, directory: Path) -> Results:
             raise GeomxError(f"{directory}: node {node.name} has not finished ({status})")
     header = {**experiment.header(), "mode": "live", "emulate": experiment.emulate}
     recorder = Recorder(directory, header, render=page.render)
-    recorder.network(experiment.cluster.graph)
+    begin(recorder, experiment)
     collector = Collector(experiment, directory, recorder, one_clock=False)
     collector.collect()
     return collector.finish(collector.seconds)

@@ -244,6 +244,8 @@ class Root:
     sync: Any = None
     # Options of the selected accelerators by name, in order.
     accel: dict[str, Any] = field(default_factory=dict)
+    # Options of the selected experiment trackers by name.
+    track: dict[str, Any] = field(default_factory=dict)
     # Options of the live runtime.
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     # Treatment of lost links and nodes.

@@ -18,6 +18,7 @@ from geomx.plugin.parts import (
     native_options,
 )
 from geomx.plugin.sync import PartySync, SyncPolicy, WorkerSync
+from geomx.plugin.tracking import TrackedRun, Tracker
 
 __all__ = [
     "BySize",
@@ -34,6 +35,8 @@ __all__ = [
     "Site",
     "Slicer",
     "SyncPolicy",
+    "TrackedRun",
+    "Tracker",
     "WorkerSync",
     "cut_evenly",
     "native_options",

@@ -40,6 +40,7 @@ ANSWERS = {
     "geomx_update": ("str",),
     "geomx_overlay": ("Overlay",),
     "geomx_optimizer": ("Optimizer",),
+    "geomx_track": ("Tracker",),
 }
 
 PARTS = {"geomx_codec": "codec", "geomx_slicer": "slicer", "geomx_optimizer": "optimizer"}

@@ -3,15 +3,15 @@
 geomx calls hooks while it builds an experiment. They return plain objects, which geomx calls during
 the run, because a hook call takes microseconds, which is too slow per slice. `geomx_register` is
 called for every installed module; the other hooks only for the selected plugins, in the order of
-the command line (`sync` first, then `accel` from left to right). pluggy's `tryfirst` and `trylast`
-have no effect. A hook may be called several times with equal arguments (for each link, for each
-node, in each process of a live run), so its result may depend on the arguments and the plugin's
-options only. A method takes any subset of a hook's arguments, by name, and returns None if it does
-not apply.
+the command line (`sync` first, then `accel` from left to right, then `track`). pluggy's `tryfirst`
+and `trylast` have no effect. A hook may be called several times with equal arguments (for each
+link, for each node, in each process of a live run), so its result may depend on the arguments and
+the plugin's options only. A method takes any subset of a hook's arguments, by name, and returns
+None if it does not apply.
 
-Hooks do not know the mode, so that simulation and deployment are the same experiment. The three
-exceptions are `geomx_sim` and `geomx_scenario`, which are called in simulations only, and
-`geomx_validate`, whose experiment contains the mode.
+Hooks do not know the mode, so that simulation and deployment are the same experiment. The
+exceptions are `geomx_sim` and `geomx_scenario`, which are called in simulations only,
+`geomx_validate`, whose experiment contains the mode, and `geomx_track`, which only observes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from geomx.plugin.experiment import Experiment, Simulation, World
 from geomx.plugin.parts import BySize, Codec, Native, Optimizer, Partitioner, Placement, Slicer
 from geomx.plugin.registration import Register
 from geomx.plugin.sync import SyncPolicy
+from geomx.plugin.tracking import TrackedRun, Tracker
 from geomx.workload import TensorSpec
 
 PROJECT = "geomx"
@@ -44,13 +45,13 @@ def geomx_register(register: Register) -> None:
 
     Args:
         register: A function of ``(kind, name, config, factory, made_of={})``. `kind` is ``"sync"``,
-            ``"accel"``, ``"workload"`` or ``"network"``. `config` is a dataclass whose fields are
-            the options of the plugin; a field with ``metadata={"search": (...)}`` offers these
-            values to ``geomx plan``. ``factory(config_instance)`` returns an object that implements
-            hooks; for a workload, a `geomx.workload.Workload`; for a network (``network=NAME``),
-            the content of a network file, in either form, or a networkx graph. With
-            ``factory.suffixes = (".x",)`` and an option `file`, ``network=FILE.x`` selects it too.
-            The first line of the factory's docstring is shown by ``geomx plugins``.
+            ``"accel"``, ``"track"``, ``"workload"`` or ``"network"``. `config` is a dataclass whose
+            fields are the options of the plugin; a field with ``metadata={"search": (...)}`` offers
+            these values to ``geomx plan``. ``factory(config_instance)`` returns an object that
+            implements hooks; for a workload, a `geomx.workload.Workload`; for a network
+            (``network=NAME``), the content of a network file, in either form, or a networkx graph.
+            With ``factory.suffixes = (".x",)`` and an option `file`, ``network=FILE.x`` selects it
+            too. The first line of the factory's docstring is shown by ``geomx plugins``.
             ``factory.lossless = True`` promises that training gives the same values as without the
             plugin, up to the order of additions. ``factory.mxnet = {"type": "2bit", "word":
             "option"}`` is the name under which scripts of MXNet and GeoMX request compression, and
@@ -245,4 +246,19 @@ def geomx_events(events: Events) -> None:
 
     Args:
         events: `Events.subscribe` registers a function that receives lists of events.
+    """
+
+
+@hookspec
+def geomx_track(run: TrackedRun) -> Tracker | None:
+    """Follow a run while it is recorded, for example in an experiment tracker.
+
+    Called once per run, before it starts, in the process that records it: the simulator's, or the
+    launcher's of a live run.
+
+    Args:
+        run: The run.
+
+    Returns:
+        An object that is told of the run, or None.
     """

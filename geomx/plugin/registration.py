@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DEFAULT_SYNC = "fsa"
-KINDS = ("sync", "accel", "workload", "network")
+KINDS = ("sync", "accel", "track", "workload", "network")
+LISTS = {"accel": "accelerator", "track": "tracker"}
+"""Kinds of which an experiment chooses a list, and the word for a member of it."""
 
 Options = dict[str, Any]
 Choice = tuple[str, Options]

@@ -233,12 +233,15 @@ class Registry:
         others = "; ".join(f"{broken.origin}: {broken.error}" for broken in self.broken)
         return f"{remedy} (failed to load: {others})" if others else remedy
 
-    def select(self, sync: Choice | None, accel: Sequence[Choice] = ()) -> Selection:
+    def select(
+        self, sync: Choice | None, accel: Sequence[Choice] = (), track: Sequence[Choice] = ()
+    ) -> Selection:
         """Build the plugins of one experiment.
 
         Args:
             sync: Name and options; None for the default.
             accel: Names and options, in order.
+            track: Likewise, of experiment trackers.
 
         Returns:
             The built plugins.
@@ -248,13 +251,15 @@ class Registry:
                 repeated.
             PluginError: A plugin breaks a rule.
         """
-        names = [name for name, _ in accel]
+        chosen = [self._build("sync", "sync", sync or (DEFAULT_SYNC, {}))]
+        return Selection([*chosen, *self._listed("accel", accel)], self._listed("track", track))
+
+    def _listed(self, kind: str, choices: Sequence[Choice]) -> list[Built]:
+        names = [name for name, _ in choices]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError("accel", f"[{','.join(names)}]", f"{name} is listed twice")
-        chosen = [self._build("sync", "sync", sync or (DEFAULT_SYNC, {}))]
-        chosen += [self._build("accel", f"accel.{choice[0]}", choice) for choice in accel]
-        return Selection(chosen)
+                raise ConfigError(kind, f"[{','.join(names)}]", f"{name} is listed twice")
+        return [self._build(kind, f"{kind}.{choice[0]}", choice) for choice in choices]
 
     def workload(self, name: str, options: Options) -> Workload:
         """Build a workload.

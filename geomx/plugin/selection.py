@@ -48,6 +48,7 @@ from geomx.plugin.parts import (
 )
 from geomx.plugin.registration import DEFAULT_SYNC, Choice, Options, Plugin
 from geomx.plugin.sync import SyncPolicy, WorkerSync
+from geomx.plugin.tracking import TrackedRun, Tracker
 from geomx.workload import TensorSpec
 
 Found = TypeVar("Found")
@@ -75,6 +76,10 @@ class Built:
 class Selection:
     """The plugins of one experiment, in order: sync first, then accelerators as listed.
 
+    Args:
+        chosen: The sync plugin, and the accelerators.
+        trackers: The experiment trackers; they do not belong to what an experiment is.
+
     Attributes:
         sync: Name and all options of the sync plugin.
         accel: Names and all options of the accelerators, in order.
@@ -82,13 +87,13 @@ class Selection:
             cluster.
     """
 
-    def __init__(self, chosen: Sequence[Built]) -> None:
-        self._chosen = tuple(chosen)
+    def __init__(self, chosen: Sequence[Built], trackers: Sequence[Built] = ()) -> None:
+        self._chosen = (*chosen, *trackers)
         self.sync: Choice = chosen[0].choice
         self.accel: tuple[Choice, ...] = tuple(built.choice for built in chosen[1:])
-        for built in chosen:
+        for built in self._chosen:
             check_instance(built.instance, built.label)
-        self._managers = [admit(built.instance, built.label) for built in chosen]
+        self._managers = [admit(built.instance, built.label) for built in self._chosen]
         self.changed_cluster: set[str] = set()
         self._overlay_labels: dict[int, str] = {}  # by root
         self._kept: tuple[Cluster | None, dict[Any, Any]] = None, {}
@@ -225,7 +230,8 @@ class Selection:
 
     def deciders(self) -> list[tuple[str, list[str]]]:
         """Return every accelerator, as named in errors, and the hooks that it implements."""
-        pairs = zip(self._chosen[1:], self._managers[1:], strict=True)
+        decide = slice(1, 1 + len(self.accel))
+        pairs = zip(self._chosen[decide], self._managers[decide], strict=True)
         return [
             (built.label, [hook for hook in ANSWERS if has_hook(m, hook)]) for built, m in pairs
         ]
@@ -302,6 +308,10 @@ class Selection:
     def events(self, events: Any) -> None:
         """Call every `geomx_events`."""
         self._ask("geomx_events", events=events)
+
+    def trackers(self, run: TrackedRun) -> list[tuple[str, Tracker]]:
+        """Return (plugin, tracker) of every tracker of a run (`geomx_track`)."""
+        return self.labelled("geomx_track", run=run)
 
     def _ask(self, hook: str, **arguments: Any) -> list[tuple[Built, Any]]:
         answers = []

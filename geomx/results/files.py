@@ -13,7 +13,7 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -115,6 +115,9 @@ class Table:
         path: The file; an existing one is replaced.
         columns: The header line.
 
+    Attributes:
+        added: Called with every row after it has been written; None: nothing is.
+
     Raises:
         OSError: The file cannot be written; names it.
     """
@@ -123,6 +126,7 @@ class Table:
         self.path = path
         self.columns = tuple(columns)
         self.rows: list[Row] = []
+        self.added: Callable[[Row], None] | None = None
         with naming(path):
             self._file = path.open("w", newline="", encoding="utf-8", buffering=1)
             self._writer = csv.writer(self._file, lineterminator="\n")
@@ -143,6 +147,8 @@ class Table:
         except OSError as error:
             error.filename = str(self.path)
             raise
+        if self.added is not None:
+            self.added(row)
 
     def close(self, rows: Iterable[Row] | None = None) -> None:
         """Close the table.

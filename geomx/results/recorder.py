@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
-import numpy as np
 from numpy.typing import NDArray
 
 from geomx.results import tables
 from geomx.results.files import Row, Table, write_arrays, write_json, write_network, write_text
+from geomx.results.follower import Follower
 from geomx.results.participation import Participation
 from geomx.results.results import Results
 from geomx.results.rounding import figure, rounded
+from geomx.results.steps import durations, last_loss
 from geomx.results.trace import MAX_SPANS, Counter, Span, Timeline
 from geomx.results.traffic import EDGES, EdgeTraffic
 
@@ -85,9 +86,16 @@ class Recorder:
         self._began = time.perf_counter()
         self._closed = False
         self._render = render
+        self._follower: Follower | None = None
         # This summary remains only if the process is killed.
         unfinished = self._summary(None, None, None) | {"aborted": UNFINISHED}
         write_json(self.directory / "summary.json", unfinished)
+
+    def follow(self, follower: Follower) -> None:
+        """Pass what is recorded from now on to `follower` as well."""
+        self._follower = follower
+        self._iterations.added = follower.iteration
+        self._evaluations.added = follower.evaluation
 
     def iteration(
         self,
@@ -224,6 +232,8 @@ class Recorder:
         self._faults.append(fault)
         if self.participation is not None:
             self.participation.fault(fault)
+        if self._follower is not None:
+            self._follower.fault(fault)
 
     def continues(self) -> Participation:
         """Record who takes part from now on, in a run that goes on without lost nodes."""
@@ -331,6 +341,8 @@ class Recorder:
         if self._render is not None:
             html = self._render(results, self._timeline, self._graph)
             write_text(self.directory / "report.html", html)
+        if self._follower is not None:
+            self._follower.end(summary)
         return results
 
     def _order(self, names: Iterable[str]) -> list[str]:
@@ -341,18 +353,13 @@ class Recorder:
         self, seconds: float | None, rounds: int | None, wall_seconds: float | None
     ) -> dict[str, Any]:
         rows, evaluations = self._iterations.rows, self._evaluations.rows
-        took = np.array([row["end_s"] - row["start_s"] for row in rows])
         samples = sum(row["samples"] for row in rows)
         accuracies = [row["accuracy"] for row in evaluations]
         return {
             **self._header,
             "rounds": rounds,
             "seconds": seconds,
-            "seconds_per_iteration": {
-                "mean": rounded(took.mean()) if rows else None,
-                "p50": rounded(np.percentile(took, 50)) if rows else None,
-                "p95": rounded(np.percentile(took, 95)) if rows else None,
-            },
+            "seconds_per_iteration": durations(rows),
             "samples_per_second": samples / seconds if seconds else None,
             "bytes": dict(self._bytes),
             **({"participation": self.participation.summary()} if self.participation else {}),
@@ -366,7 +373,7 @@ class Recorder:
                 "final": accuracies[-1] if accuracies else None,
                 "best": max(accuracies, default=None),
             },
-            "loss": {"final": evaluations[-1]["loss"] if evaluations else _last_loss(rows)},
+            "loss": {"final": evaluations[-1]["loss"] if evaluations else last_loss(rows)},
             "skipped_iterations": self._skipped,
             "python": self._python_per_iteration(),
             "busiest_endpoint": self._busiest_endpoint(seconds),
@@ -391,10 +398,3 @@ class Recorder:
             }
             for label, figures in sorted(self._python.items())
         }
-
-
-def _last_loss(rows: list[Row]) -> float | None:
-    """Return the mean training loss of the last iteration, for runs without held-out data."""
-    last = max((row["iteration"] for row in rows), default=None)
-    losses = [row["loss"] for row in rows if row["iteration"] == last and row["loss"] is not None]
-    return figure(sum(losses) / len(losses)) if losses else None

@@ -1,0 +1,26 @@
+"""Values of ``summary.json`` that are computed from the rows of ``iterations.csv``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from geomx.results.files import Row
+from geomx.results.rounding import figure, rounded
+
+
+def durations(rows: Sequence[Row]) -> dict[str, float | None]:
+    """Return mean, median (``p50``) and 95th percentile of the steps' durations in seconds."""
+    if not rows:
+        return dict.fromkeys(("mean", "p50", "p95"))
+    took = np.array([row["end_s"] - row["start_s"] for row in rows])
+    half, most = np.percentile(took, [50, 95])
+    return {"mean": rounded(took.mean()), "p50": rounded(half), "p95": rounded(most)}
+
+
+def last_loss(rows: Sequence[Row]) -> float | None:
+    """Return the mean training loss of the last iteration, for runs without held-out data."""
+    last = max((row["iteration"] for row in rows), default=None)
+    losses = [row["loss"] for row in rows if row["iteration"] == last and row["loss"] is not None]
+    return figure(sum(losses) / len(losses)) if losses else None

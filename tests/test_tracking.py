@@ -1,0 +1,199 @@
+"""Experiment trackers receive a run's parameters, curves, faults and end, and never end a run."""
+
+from __future__ import annotations
+
+import csv
+import struct
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import geomx
+from geomx.errors import ConfigError
+from geomx.plugin.registry import Registry
+from geomx.plugin.tracking import Tracker
+from geomx.testing.worlds import build
+from geomx.tracking.begin import parameters
+from geomx.tracking.following import AHEAD, Following, means
+
+
+class Notes(Tracker):
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.values: list[tuple[int, float, dict[str, float]]] = []
+        self.faults: list[Mapping[str, Any]] = []
+        self.ends: list[Mapping[str, Any]] = []
+
+    def scalars(self, values: Mapping[str, float], iteration: int, time_s: float) -> None:
+        self.values.append((iteration, time_s, dict(values)))
+
+    def fault(self, row: Mapping[str, Any]) -> None:
+        self.faults.append(row)
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        self.ends.append(summary)
+
+
+def row(iteration: int, end_s: float, loss: float | None = None) -> dict[str, Any]:
+    """Return a row of iterations.csv of a step of 2 s, of which 0.5 s were waiting."""
+    return {
+        "iteration": iteration, "start_s": end_s - 2, "wait_s": 0.5, "end_s": end_s, "samples": 8,
+        "loss": loss,
+    }  # fmt: skip
+
+
+def test_means_are_those_over_all_workers() -> None:
+    values = means([row(0, 4.0, 1.0), row(0, 6.0, 3.0)])
+    assert values == {
+        "train/step_s": 2.0,
+        "train/wait_share": 0.25,
+        "train/samples_per_s": 8.0,
+        "train/loss": 2.0,
+    }
+
+
+def test_an_iteration_is_passed_on_when_all_have_ended_it() -> None:
+    notes = Notes()
+    following = Following([("track notes", notes)], workers=2)
+    following.iteration(row(0, 4.0))
+    assert notes.values == []
+    following.iteration(row(0, 6.0))
+    assert [(number, at_s) for number, at_s, _ in notes.values] == [(0, 6.0)]
+
+
+def test_a_worker_that_is_lost_does_not_hold_up_the_curve() -> None:
+    notes = Notes()
+    following = Following([("track notes", notes)], workers=2)
+    for number in range(AHEAD + 5):
+        following.iteration(row(number, 2.0 * number))
+    assert [number for number, *_ in notes.values] == list(range(5))
+    following.iteration(row(2, 500.0))  # too late
+    following.end({"bytes": {}})
+    assert [number for number, *_ in notes.values] == list(range(AHEAD + 5))
+    assert len(notes.ends) == 1
+
+
+def test_a_tracker_that_fails_is_left_out_with_a_warning() -> None:
+    class Broken(Notes):
+        def scalars(self, values: Mapping[str, float], iteration: int, time_s: float) -> None:
+            super().scalars(values, iteration, time_s)
+            raise OSError("disk full")
+
+    broken, notes = Broken(), Notes()
+    following = Following([("accel broken: geomx_track", broken), ("track notes", notes)], 1)
+    with pytest.warns(match="accel broken: geomx_track failed, and .* no longer: OSError: disk"):
+        following.iteration(row(0, 1.0))
+    following.iteration(row(1, 2.0))
+    following.end({"bytes": {}})
+    assert (len(broken.values), len(broken.ends)) == (1, 0)
+    assert (len(notes.values), len(notes.ends)) == (2, 1)
+
+
+def test_parameters_have_the_names_of_the_command_line() -> None:
+    choices = {"sync": ("hfa", {"k1": 3}), "accel": [("fp16", {"lan": False})]}
+    experiment = build(Registry.discover(), **choices)
+    values = parameters(experiment)
+    assert values["sync.k1"] == 3
+    assert (values["accel"], values["accel.fp16.lan"]) == ("fp16", False)
+    assert all(
+        value is None or isinstance(value, bool | int | float | str) for value in values.values()
+    )
+
+
+def test_an_unknown_tracker_and_one_listed_twice_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"track.*boards.*tensorboard"):
+        geomx.run("workload=tiny", "+track=[boards]")
+    with pytest.raises(ConfigError, match="tensorboard is listed twice"):
+        geomx.run("workload=tiny", "+track=[tensorboard,tensorboard]")
+
+
+# ---- the trackers that come with geomx ----
+
+
+def events(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
+    """Return (step, wall time, value) of the scalars in a folder of TensorBoard, by tag."""
+    from tensorboardX.proto import event_pb2
+
+    found = defaultdict(list)
+    (file,) = folder.glob("events.*")
+    data = file.read_bytes()
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        event = event_pb2.Event.FromString(data[12 : 12 + length])
+        data = data[16 + length :]
+        for value in event.summary.value:
+            if value.HasField("simple_value"):
+                found[value.tag].append((event.step, event.wall_time, value.simple_value))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+def test_tensorboard_has_the_curves_of_the_tables(mode: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    words = ["workload=tiny", "iterations=6", f"mode={mode}", "+track=[tensorboard]"]
+    results = geomx.run(*words, f"hydra.run.dir={tmp_path / 'run'}")
+    found = events(results.directory / "tensorboard")
+    losses = defaultdict(list)
+    for entry in results.iterations:
+        losses[entry["iteration"]].append(entry["loss"])
+    curve = {step: value for step, _, value in found["train/loss"]}
+    assert curve == pytest.approx({step: sum(all_) / len(all_) for step, all_ in losses.items()})
+    first, last = found["train/step_s"][0][1], found["train/step_s"][-1][1]
+    ends = {step: max(r["end_s"] for r in results.iterations if r["iteration"] == step)
+            for step in (0, 5)}  # fmt: skip
+    assert last - first == pytest.approx(ends[5] - ends[0], abs=1e-3)
+    ((_, _, pushed),) = found["bytes/wan_push"]
+    assert pushed == results.summary["bytes"]["wan_push"]
+    with (results.directory / "evaluations.csv").open() as file:
+        accuracies = [float(line["accuracy"]) for line in csv.DictReader(file)]
+    assert [value for *_, value in found["evaluation/accuracy"]] == pytest.approx(accuracies)
+
+
+@pytest.mark.slow
+def test_mlflow_has_parameters_curves_and_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)  # the store's artefacts go there
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    words = ["workload=tiny", "iterations=6", "+track=[mlflow]", f"track.mlflow.uri={store}"]
+    scenario = "scenario=[{at_s: 0.05, pause: beijing/worker0, for_s: 0.1}]"
+    geomx.run(*words, scenario, f"hydra.run.dir={tmp_path / 'run'}")
+    client = mlflow.MlflowClient(store)
+    experiment = client.get_experiment_by_name("geomx")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["sync.name"] == "fsa"
+    assert len(client.get_metric_history(run.info.run_id, "train/loss")) == 6
+    names = {artefact.path for artefact in client.list_artifacts(run.info.run_id)}
+    assert {"report.html", "summary.json", "faults.json"} <= names
+
+
+def records(log: Path) -> bytes:
+    """Return the records of a log of Weights & Biases: a LevelDB log of blocks of 32 KiB."""
+    data, found, at = log.read_bytes(), b"", 7
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        length = int.from_bytes(data[at + 4 : at + 6], "little")
+        found += data[at + 7 : at + 7 + length]
+        at += 7 + length
+    return found
+
+
+@pytest.mark.slow
+def test_wandb_writes_an_offline_run(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    words = ["workload=tiny", "iterations=6", "+track=[wandb]"]
+    results = geomx.run(*words, f"hydra.run.dir={tmp_path / 'run'}")
+    (folder,) = (results.directory / "wandb").glob("offline-run-*")
+    (log,) = folder.glob("run-*.wandb")
+    logged = records(log)
+    assert all(name in logged for name in (b"train/loss", b"evaluation/accuracy", b"sync.name"))
+    assert str(results.summary["bytes"]["wan_push"]).encode() in logged
