@@ -1007,6 +1007,12 @@ class Loop:
         """
 
     @property
+    def roster(self) -> dict[str, str]:
+        """
+        The scheduler's: addresses of the members that were there at the start, by name.
+        """
+
+    @property
     def late(self) -> bool:
         """
         Whether this process replaces a lost one of this node while training continues.

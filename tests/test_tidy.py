@@ -143,8 +143,9 @@ ROOMS = {
     "results": "cluster errors network terminal",
     "pages": "cluster results terminal",
     "tracking": "experiment plugin results",
-    "live": "cluster errors events experiment frameworks limits network options plugin pages"
-    " results scenario terminal tracking training version workload",
+    "metrics": "cluster errors terminal",
+    "live": "cluster errors events experiment frameworks limits metrics network options plugin"
+    " pages results scenario terminal tracking training version workload",
     "sim": "cluster errors events experiment limits network options plugin pages results scenario"
     " terminal tracking training workload",
     "config": "errors experiment network options plugin",
@@ -161,7 +162,8 @@ ROOMS = {
     "explaining": "errors plugin pages results study terminal version",
     "testing": "cluster errors experiment network options plugin results runner workload",
     "cli": "calibrate cluster compat config errors experiment explaining limits live machines"
-    " network options planning plugin pages results runner study terminal testing version geomx",
+    " metrics network options planning plugin pages results runner study terminal testing version"
+    " geomx",
     "__main__": "cli",
     "geomx": "errors options plugin results runner version",  # the public package
 }

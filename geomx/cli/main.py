@@ -79,6 +79,7 @@ COMMANDS = {
         "networks",
     ),
     "info": Command("Show the version of geomx, and what it uses on this machine.", "info"),
+    "top": Command("Watch a running live job: geomx top PORT, its metrics.port.", "top"),
     "explain": Command(
         "Show what an iteration of a run waits for, and what would make it faster.", "explain"
     ),

@@ -76,6 +76,7 @@ def build_experiment(
         runtime=root.runtime,
         faults=root.faults,
         scenario=events,
+        metrics=root.metrics,
         tcp=root.tcp,
         emulate=root.emulate,
         costs=chosen_costs(root.costs, trained) if root.mode == "sim" else root.costs,

@@ -8,7 +8,14 @@ from typing import Any
 from geomx import _core
 from geomx.cluster import Cluster
 from geomx.options.costs import Costs
-from geomx.options.schema import FaultOptions, RuntimeOptions, SimOptions, StudyOptions, TcpOptions
+from geomx.options.schema import (
+    FaultOptions,
+    MetricsOptions,
+    RuntimeOptions,
+    SimOptions,
+    StudyOptions,
+    TcpOptions,
+)
 from geomx.plugin.selection import Selection
 from geomx.scenario import Program, Scenario, ScenarioEvent
 from geomx.version import __version__
@@ -32,6 +39,7 @@ class Experiment:
         evaluate_every: Local steps between evaluations.
         runtime: Options of the live runtime.
         faults: Treatment of lost links and nodes.
+        metrics: Where a live run serves its metrics.
         scenario: Events that are injected during the run.
         tcp: Options of WAN connections.
         emulate: Emulation of the network in a live run: ``shaper``, ``netns`` or ``none``.
@@ -53,6 +61,7 @@ class Experiment:
     evaluate_every: int = 10
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
+    metrics: MetricsOptions = field(default_factory=MetricsOptions)
     scenario: tuple[ScenarioEvent, ...] = ()
     tcp: TcpOptions = field(default_factory=TcpOptions)
     emulate: str = "shaper"

@@ -18,6 +18,7 @@ from geomx.live.exit_status import LOST
 from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE
 from geomx.live.member import Member
+from geomx.live.metering import meter
 
 # Environment variables that the job's launcher sets for every worker.
 SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
@@ -95,6 +96,7 @@ def _join(type: str) -> KVStore:
         notes = Notes(Path(os.environ[NOTES]), resumed=True) if NOTES in os.environ else None
         if notes is not None:
             member.on_kill = notes.killed
+        meter(member, tls)
         member.wait_started()
         if notes is not None:
             notes.started(member.started_s)

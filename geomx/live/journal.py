@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from geomx.metrics.families import NodeMetrics
 from geomx.results.files import naming, sync_folder
 
 Span = tuple[str, str, float, float, dict[str, int]]
@@ -45,6 +46,9 @@ class Notes:
         stem: Path of the node's files without suffix.
         resumed: Whether an earlier process of this node has written notes, of which the last line
             may be incomplete.
+
+    Attributes:
+        metrics: Told of steps and waits; None: there are none.
     """
 
     def __init__(self, stem: Path, resumed: bool = False) -> None:
@@ -63,6 +67,7 @@ class Notes:
         self._lock = threading.Lock()
         self._ended = False
         self._synced = False
+        self.metrics: NodeMetrics | None = None
 
     def sync(self) -> None:
         """Force all lines to the disk from now on (``faults.log_sync``)."""
@@ -91,6 +96,8 @@ class Notes:
         """
         if ("iteration", step) in self._noted:
             return
+        if self.metrics is not None:
+            self.metrics.steps.add(compute_s, max(0.0, end_s - start_s - compute_s), loss)
         times = {"start_s": start_s, "compute_s": compute_s, "end_s": end_s}
         self._write({"iteration": step, **times, "loss": loss, "spans": list(spans)})
 
@@ -102,6 +109,8 @@ class Notes:
 
     def waits(self, whom: str) -> None:
         """Note that this node has waited for `whom` beyond the limit; empty: the wait is over."""
+        if self.metrics is not None:
+            self.metrics.waits_for = whom
         self._write({"waits": whom})
 
     def killed(self, restart_s: float | None) -> None:

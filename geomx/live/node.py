@@ -38,6 +38,7 @@ from geomx.live.journal import Notes
 from geomx.live.journal import path as file_of
 from geomx.live.lifetime import LEAVE, tie_to_parent
 from geomx.live.member import JOIN_TIMEOUT_S, Member
+from geomx.live.metering import meter
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.live.worker import LiveWorker
@@ -161,6 +162,8 @@ class Node:
         if member.resumed:
             self._notes.recovered(_core.clock_s())
         self._start(member)
+        if self._notes.metrics is not None:
+            self._notes.metrics.steps.batch_size = worker.batch_size
         self._trains = True
         worker.run()
         member.loop.leave()
@@ -170,6 +173,7 @@ class Node:
             write_arrays(file_of(self._stem, ".npz"), parameters)
 
     def _start(self, member: Member) -> None:
+        self._notes.metrics = meter(member, access.folder_from_environment())
         member.wait_started()
         self._notes.started(member.started_s)
 

@@ -20,7 +20,7 @@ from geomx.errors import GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.network.files import read_network, to_node_link
 from geomx.options.parsing import build_options
-from geomx.options.schema import FaultOptions, RuntimeOptions, TcpOptions
+from geomx.options.schema import FaultOptions, MetricsOptions, RuntimeOptions, TcpOptions
 from geomx.plugin.registration import Choice
 from geomx.scenario import Scenario, ScenarioEvent, read_scenario
 from geomx.version import __version__
@@ -46,6 +46,7 @@ class Spec:
         usage_file: File by which nodes share the bandwidth of common edges; see `links.shape`.
         runtime: Options of the live runtime.
         faults: Treatment of lost links and nodes.
+        metrics: Where nodes serve their metrics.
         scenario: Events that are injected during the run.
         tcp: Options of WAN connections.
         tensors: All that are trained, in key order: servers take no others. None: a training script
@@ -65,6 +66,7 @@ class Spec:
     usage_file: str = ""
     runtime: RuntimeOptions = dataclasses.field(default_factory=RuntimeOptions)
     faults: FaultOptions = dataclasses.field(default_factory=FaultOptions)
+    metrics: MetricsOptions = dataclasses.field(default_factory=MetricsOptions)
     scenario: tuple[ScenarioEvent, ...] = ()
     tcp: TcpOptions = dataclasses.field(default_factory=TcpOptions)
     tensors: tuple[TensorSpec, ...] | None = None
@@ -93,6 +95,7 @@ class Spec:
             emulated=experiment.emulate == "shaper",
             runtime=runtime,
             faults=experiment.faults,
+            metrics=experiment.metrics,
             scenario=experiment.scenario,
             tcp=experiment.tcp,
             tensors=None if script else tuple(experiment.workload.tensors),
@@ -111,6 +114,7 @@ class Spec:
         fields["cluster"] = to_node_link(self.cluster.graph)
         fields["runtime"] = dataclasses.asdict(self.runtime)
         fields["faults"] = dataclasses.asdict(self.faults)
+        fields["metrics"] = dataclasses.asdict(self.metrics)
         fields["scenario"] = [event.plain() for event in self.scenario]
         fields["tcp"] = dataclasses.asdict(self.tcp)
         if self.tensors is not None:
@@ -139,6 +143,7 @@ class Spec:
                 fields["workload"] = _choice(fields["workload"])
             fields["runtime"] = build_options(RuntimeOptions, fields["runtime"], "runtime")
             fields["faults"] = build_options(FaultOptions, fields["faults"], "faults")
+            fields["metrics"] = build_options(MetricsOptions, fields["metrics"], "metrics")
             fields["scenario"] = read_scenario(fields["scenario"], fields["cluster"])
             fields["tcp"] = build_options(TcpOptions, fields["tcp"], "tcp")
             if fields["tensors"] is not None:

@@ -98,6 +98,11 @@ class LiveWorker:
         """Whether a journal can record this worker: its tensors are not on a device."""
         return self._workload.device == "cpu"
 
+    @property
+    def batch_size(self) -> int:
+        """Samples of a local step."""
+        return self._workload.batch_size
+
     # ---- the training loop ----
 
     def run(self) -> None:

@@ -138,6 +138,17 @@ class FaultOptions:
 
 
 @dataclass
+class MetricsOptions:
+    """Metrics of a live run for Prometheus and geomx top."""
+
+    # TCP port of the scheduler's metrics, which include those of all nodes; node n of the network
+    # serves its own at this port plus n. null: none are served.
+    port: Annotated[int | None, Interval(ge=1, le=65535)] = None
+    # Address to listen on. Beyond this machine, the job needs certificates (TLS).
+    host: str = "127.0.0.1"
+
+
+@dataclass
 class TcpOptions:
     """WAN connections: the simulator's model, and the sockets of live runs."""
 
@@ -250,6 +261,8 @@ class Root:
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     # Treatment of lost links and nodes.
     faults: FaultOptions = field(default_factory=FaultOptions)
+    # Metrics of a live run.
+    metrics: MetricsOptions = field(default_factory=MetricsOptions)
     # Directory of a live run with faults.durable=log whose processes were all killed: resumes it,
     # with the experiment that the directory contains.
     resume: str | None = None

@@ -310,6 +310,7 @@ void Driver::Act(Event& event, Time now) {
     case Event::Kind::kTakesPart:
     case Event::Kind::kPartial: return ActOnMember(event, now);
     case Event::Kind::kRoster:
+      return status_.SetRoster({event.roster.begin(), event.roster.end()});
     case Event::Kind::kUpdated:
     case Event::Kind::kCommand: return;
   }

@@ -102,6 +102,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   }
   // Whether training goes on already, as another process of this node was lost; once joined.
   bool late() const { return state_->status.late(); }
+  // See RunStatus::SetRoster.
+  std::map<std::string, std::string> roster() const { return state_->status.roster(); }
   // On the scheduler: the process of a member is known to have ended; see Driver.
   void ReportEnded(const std::string& name, const std::string& reason) {
     Call([&] { state_->driver.ReportEnded(name, reason); });

@@ -58,6 +58,10 @@ class RunStatus {
   void SetJoined(Joined joined) {
     Change([&] { joined_ = std::move(joined); });
   }
+  // The addresses of the members that were there at the start, by name; the scheduler's.
+  void SetRoster(std::map<std::string, std::string> roster) {
+    Change([&] { roster_ = std::move(roster); });
+  }
   void SetJoinError(std::string error) {
     Change([&] {  // the first failure is the cause
       if (join_error_.empty()) join_error_ = std::move(error);
@@ -129,6 +133,10 @@ class RunStatus {
   std::vector<std::string> TakeRefusals() {
     std::lock_guard lock(mutex_);
     return std::exchange(refusals_, {});
+  }
+  std::map<std::string, std::string> roster() const {
+    std::lock_guard lock(mutex_);
+    return roster_;
   }
   bool late() const {
     std::lock_guard lock(mutex_);
@@ -255,6 +263,7 @@ class RunStatus {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Joined> joined_;
+  std::map<std::string, std::string> roster_;
   std::string join_error_;
   std::optional<Time> started_;
   bool stopped_ = false;

@@ -1,0 +1,1 @@
+"""Figures of a running live job for Prometheus and ``geomx top``."""

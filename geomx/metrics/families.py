@@ -1,0 +1,152 @@
+"""The metrics of one node, with names and units by the conventions of Prometheus.
+
+Everything is read from the node when it is asked, so a node that nobody asks does nothing for it.
+docs/metrics.md lists the names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from geomx.cluster import Cluster, NodeSpec
+
+COUNTS = {
+    # Of `NodeStats` (runtime_cpp/core/node_stats.h), by the name of the metric.
+    "rounds": ("geomx_shard_rounds", "Rounds of shards that this server has completed."),
+    "late_slices": ("geomx_late_slices", "Slices that arrived after their round."),
+    "missing_slices": ("geomx_missing_slices", "Slices that never arrived."),
+    "non_finite_pushes": ("geomx_non_finite_pushes", "Pushes with NaN or infinite values."),
+}
+LINK = ("node", "peer", "network")
+
+
+class Steps:
+    """What a worker has done so far.
+
+    Attributes:
+        count: Completed local steps.
+        batch_size: Samples in each.
+        compute_s: Seconds of computation in them.
+        wait_s: Seconds of waiting in them.
+        loss: Training loss of the last one; NaN without one.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.batch_size = 0
+        self.compute_s = self.wait_s = 0.0
+        self.loss = math.nan
+
+    def add(self, compute_s: float, wait_s: float, loss: float | None) -> None:
+        """Add a step."""
+        self.count += 1
+        self.compute_s += compute_s
+        self.wait_s += wait_s
+        self.loss = math.nan if loss is None else loss
+
+
+class NodeMetrics(Collector):
+    """The metrics of a node.
+
+    Args:
+        node: The node.
+        cluster: The cluster that it belongs to.
+        stats: Returns its counts (``stats`` of `geomx._core.Loop`).
+
+    Attributes:
+        steps: What it has done, if it is a worker of an experiment.
+        waits_for: The nodes for which it has waited for too long; empty: none.
+    """
+
+    def __init__(
+        self, node: NodeSpec, cluster: Cluster, stats: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        self._node, self._cluster, self._stats = node, cluster, stats
+        self.steps = Steps()
+        self.waits_for = ""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics as of now."""
+        stats = self._stats()
+        labels = ["node", "role", "party"]
+        info = GaugeMetricFamily("geomx_node_info", "Role and party of a node.", labels=labels)
+        info.add_metric([self._node.name, self._node.role, self._node.party], 1)
+        yield info
+        yield from self._links(stats)
+        for name, (metric, help_) in COUNTS.items():
+            yield self._counter(metric, help_, stats["node"][name])
+        refused = "Connections that were refused."
+        yield self._counter("geomx_refused_connections", refused, stats["refused_callers"])
+        waits = GaugeMetricFamily(
+            "geomx_long_wait",
+            "1 while the node has waited for others for longer than runtime.failure_timeout_s.",
+            labels=["node", "peers"],
+        )
+        if self.waits_for:
+            waits.add_metric([self._node.name, self.waits_for], 1)
+        yield waits
+        for family in ProcessCollector(registry=None).collect():
+            family.samples = [
+                each._replace(labels={"node": self._node.name}) for each in family.samples
+            ]
+            yield family
+        if self._node.role == "worker":
+            yield from self._training()
+
+    def _counter(self, name: str, text: str, value: float) -> Metric:
+        family = CounterMetricFamily(name, text, labels=["node"])
+        family.add_metric([self._node.name], value)
+        return family
+
+    def _links(self, stats: Mapping[str, Any]) -> Iterator[Metric]:
+        sent = CounterMetricFamily(
+            "geomx_sent_bytes",
+            "Bytes that the node sent to a peer, headers included.",
+            labels=[*LINK, "direction"],
+        )
+        messages = CounterMetricFamily(
+            "geomx_sent_messages", "Messages likewise.", labels=[*LINK, "direction"]
+        )
+        busy = CounterMetricFamily(
+            "geomx_link_busy_seconds", "Time in which messages were under way.", labels=LINK
+        )
+        rate = GaugeMetricFamily(
+            "geomx_link_bandwidth_bytes_per_second",
+            "Bandwidth of the route by the network file; absent where it is unlimited.",
+            labels=LINK,
+        )
+        for link in stats["links"]:
+            peer = self._cluster.node(link["peer"])
+            network = "lan" if peer.party == self._node.party else "wan"
+            labels = [self._node.name, peer.name, network]
+            for direction in ("push", "pull"):
+                size, count = link[direction]
+                messages.add_metric([*labels, direction], count)
+                sent.add_metric([*labels, direction], size)
+            sent.add_metric([*labels, "control"], link["control_bytes"])
+            busy.add_metric(labels, link["busy_s"])
+            bandwidth = self._cluster.path(self._node, peer).bandwidth_bps / 8
+            if math.isfinite(bandwidth):
+                rate.add_metric(labels, bandwidth)
+        yield from (sent, messages, busy, rate)
+
+    def _training(self) -> Iterator[Metric]:
+        steps = self.steps
+        yield self._counter("geomx_steps", "Local steps of a worker.", steps.count)
+        samples = steps.count * steps.batch_size
+        yield self._counter("geomx_samples", "Samples that a worker has used.", samples)
+        computing = "Time in which a worker computed."
+        yield self._counter("geomx_compute_seconds", computing, steps.compute_s)
+        waiting = "Time in which a worker waited for parameters."
+        yield self._counter("geomx_wait_seconds", waiting, steps.wait_s)
+        loss = GaugeMetricFamily(
+            "geomx_loss", "Training loss of the last local step.", labels=["node"]
+        )
+        if not math.isnan(steps.loss):
+            loss.add_metric([self._node.name], steps.loss)
+        yield loss

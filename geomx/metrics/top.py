@@ -1,0 +1,187 @@
+"""What ``geomx top`` shows: the state of a job between two readings of its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client.core import Metric
+from rich.bar import Bar
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from geomx.terminal import units
+
+Labels = tuple[tuple[str, str], ...]
+MOST_LINKS = 12
+"""Links that are shown: the fullest ones."""
+
+CLEAR = 0.1
+"""Difference of two workers' shares of waiting that is no chance."""
+
+
+@dataclass
+class Reading:
+    """The metrics of a job at one time.
+
+    Attributes:
+        time_s: When they were read, in seconds of any monotonic clock.
+        values: By the name of a sample and its labels.
+    """
+
+    time_s: float
+    values: dict[str, dict[Labels, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, time_s: float, families: Iterable[Metric]) -> Reading:
+        """Return the reading of a page of metrics."""
+        reading = cls(time_s)
+        for family in families:
+            for sample in family.samples:
+                labels = tuple(sorted(sample.labels.items()))
+                reading.values.setdefault(sample.name, {})[labels] = sample.value
+        return reading
+
+    def get(self, name: str, **labels: str) -> float:
+        """Return the sum of all samples of a name that have these labels; 0 without any."""
+        wanted = set(labels.items())
+        found = self.values.get(name, {})
+        return sum(value for known, value in found.items() if wanted <= set(known))
+
+    def each(self, name: str) -> list[tuple[dict[str, str], float]]:
+        """Return (labels, value) of all samples of a name."""
+        return [(dict(known), value) for known, value in self.values.get(name, {}).items()]
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A node: its name, role and party; steps, step rate and share of waiting of workers."""
+
+    name: str
+    role: str
+    up: bool
+    steps: int
+    steps_per_s: float
+    wait_share: float | None
+    loss: float | None
+    memory_bytes: float
+    waits_for: str
+
+
+@dataclass(frozen=True)
+class LinkRow:
+    """A link: its ends, its rate since the reading before, and its bandwidth (None: unlimited)."""
+
+    source: str
+    target: str
+    network: str
+    bytes_per_s: float
+    bandwidth: float | None
+
+    @property
+    def share(self) -> float:
+        """Fraction of the bandwidth that is used; 0 where that is unlimited."""
+        return min(1.0, self.bytes_per_s / self.bandwidth) if self.bandwidth else 0.0
+
+
+def node_rows(before: Reading, now: Reading) -> list[NodeRow]:
+    """Return the nodes in the order of the job; of a node that is silent, what was last known.
+
+    Args:
+        before: An earlier reading.
+        now: The present one.
+    """
+    span_s = max(1e-9, now.time_s - before.time_s)
+    loss = {labels["node"]: value for labels, value in now.each("geomx_loss")}
+    waits = {labels["node"]: labels["peers"] for labels, _ in now.each("geomx_long_wait")}
+    down = {labels["node"] for labels, value in now.each("geomx_up") if not value}
+    known = {labels["node"]: labels for labels, _ in before.each("geomx_node_info")}
+    known |= {labels["node"]: labels for labels, _ in now.each("geomx_node_info")}
+    rows = []
+    for name, info in known.items():
+        steps, earlier = (reading.get("geomx_steps_total", node=name) for reading in (now, before))
+        computed, waited = (
+            now.get(metric, node=name) - before.get(metric, node=name)
+            for metric in ("geomx_compute_seconds_total", "geomx_wait_seconds_total")
+        )
+        rows.append(
+            NodeRow(
+                name=name,
+                role=info["role"].replace("_", " "),
+                up=name not in down,
+                steps=int(max(steps, earlier)),
+                steps_per_s=max(0.0, steps - earlier) / span_s,
+                wait_share=waited / (computed + waited) if computed + waited > 0 else None,
+                loss=loss.get(name),
+                memory_bytes=now.get("process_resident_memory_bytes", node=name),
+                waits_for=waits.get(name, ""),
+            )
+        )
+    return rows
+
+
+def slowest(rows: Sequence[NodeRow]) -> NodeRow | None:
+    """Return the worker that clearly waits less than all others, which wait for it; None: none.
+
+    Args:
+        rows: All nodes.
+    """
+    shares = [(row.wait_share, row) for row in rows if row.wait_share is not None]
+    if len(shares) < 2:
+        return None
+    (least, row), (next_least, _) = sorted(shares, key=lambda each: each[0])[:2]
+    return row if least < next_least - CLEAR else None
+
+
+def link_rows(before: Reading, now: Reading) -> list[LinkRow]:
+    """Return the links with traffic between two readings, the fullest first."""
+    span_s = max(1e-9, now.time_s - before.time_s)
+    names = ("node", "peer", "network")
+    ends = {
+        tuple(labels[name] for name in names) for labels, _ in now.each("geomx_sent_bytes_total")
+    }
+    rows = []
+    for source, target, network in sorted(ends):
+        which = {"node": source, "peer": target, "network": network}
+        sent = now.get("geomx_sent_bytes_total", **which)
+        rate = (sent - before.get("geomx_sent_bytes_total", **which)) / span_s
+        bandwidth = now.get("geomx_link_bandwidth_bytes_per_second", **which) or None
+        if rate > 0:
+            rows.append(LinkRow(source, target, network, rate, bandwidth))
+    return sorted(rows, key=lambda row: (-row.share, -row.bytes_per_s))
+
+
+def shown(before: Reading, now: Reading) -> Group:
+    """Return the tables of nodes and links for the terminal."""
+    nodes = Table(title="nodes", title_justify="left", expand=True)
+    for column in ("node", "role", "steps", "steps/s", "waiting", "loss", "memory", ""):
+        nodes.add_column(column, justify="left" if column in ("node", "role", "") else "right")
+    rows = node_rows(before, now)
+    last = slowest(rows)
+    for row in rows:
+        remark = f"waits for {row.waits_for}" if row.waits_for else ""
+        if row is last:
+            remark = remark or "the others wait for it"
+        worker = row.role == "worker"
+        nodes.add_row(
+            row.name,
+            row.role,
+            f"{row.steps:,}" if worker else "",
+            f"{row.steps_per_s:.1f}" if worker else "",
+            "" if row.wait_share is None else f"{row.wait_share:.0%}",
+            "" if row.loss is None else f"{row.loss:.4f}",
+            units.size(row.memory_bytes) if row.memory_bytes else "",
+            remark if row.up else Text("does not answer", style="red"),
+        )
+    links = Table(title="links, fullest first", title_justify="left", expand=True)
+    links.add_column("from")
+    links.add_column("to")
+    links.add_column("Mbit/s", justify="right")
+    links.add_column("of", justify="right")
+    links.add_column("used", ratio=1)
+    for link in link_rows(before, now)[:MOST_LINKS]:
+        whole = "" if link.bandwidth is None else f"{link.bandwidth * 8 / 1e6:,.0f}"
+        used = Bar(1.0, 0.0, link.share) if link.bandwidth else ""
+        links.add_row(link.source, link.target, f"{link.bytes_per_s * 8 / 1e6:,.1f}", whole, used)
+    return Group(nodes, links)

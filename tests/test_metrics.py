@@ -1,0 +1,196 @@
+"""Nodes serve metrics that agree with the files of their run, and ``geomx top`` shows them."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from geomx.cluster import Cluster
+from geomx.errors import ConfigError, GeomxError
+from geomx.live.access import has_tls, paths
+from geomx.live.metering import meter
+from geomx.machines.certs import folder_of, make
+from geomx.metrics.families import NodeMetrics
+from geomx.metrics.server import Federation, fetch, serve
+from geomx.metrics.top import Reading, link_rows, node_rows, shown, slowest
+from geomx.options.schema import MetricsOptions
+from geomx.testing.worlds import cluster
+
+
+def free_port(nodes: int) -> int:
+    """Return a port that is free, as are the next ones."""
+    for first in range(20000 + 97 * (time.time_ns() % 300), 60000, 97):
+        try:
+            for port in range(first, first + nodes):
+                with socket.create_server(("127.0.0.1", port)):
+                    pass
+            return first
+        except OSError:
+            continue
+    raise AssertionError("no ports are free")
+
+
+def stats(peer: str, size: int) -> dict[str, Any]:
+    """Return what a node's loop returns that has pushed `size` bytes to a peer in two messages."""
+    link = {"peer": peer, "push": (size, 2), "pull": (0, 0), "control_bytes": 7, "busy_s": 0.5}
+    counts = {"rounds": 3, "late_slices": 0, "missing_slices": 0, "non_finite_pushes": 1}
+    return {"links": [link], "node": counts, "refused_callers": 4}
+
+
+@pytest.fixture
+def job() -> Cluster:
+    """Return a small cluster."""
+    return cluster()
+
+
+def metrics_of(job: Cluster, name: str, peer: str, size: int = 1000) -> NodeMetrics:
+    """Return the metrics of a node that has sent something."""
+    return NodeMetrics(job.node(name), job, lambda: stats(peer, size))
+
+
+def test_a_scheduler_serves_the_metrics_of_all_nodes_once_each(job: Cluster) -> None:
+    worker, server = job.workers[0], job.party_of(job.workers[0]).server
+    first = free_port(3)
+    metrics = metrics_of(job, worker.name, server.name)
+    metrics.steps.batch_size = 8
+    metrics.steps.add(0.3, 0.1, 0.75)
+    metrics.waits_for = server.name
+    own = metrics_of(job, job.scheduler.name, server.name)
+    addresses = {worker.name: f"127.0.0.1:{first + 1}", server.name: f"127.0.0.1:{first + 2}"}
+    federation = Federation(own, lambda: addresses, None)
+    servers = [
+        serve("127.0.0.1", first + 1, metrics, None),
+        serve("127.0.0.1", first, federation, None),
+    ]
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{first}/metrics") as answer:
+            text = answer.read().decode()
+        now = Reading.of(1.0, fetch(f"127.0.0.1:{first}"))
+        with pytest.raises(ConfigError, match=r"cannot be opened .*choose another first port"):
+            serve("127.0.0.1", first, own, None)
+    finally:
+        for each in servers:
+            each.shutdown()
+            each.server_close()
+    # Prometheus refuses a page that has the type of a metric twice.
+    types = Counter(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+    assert {name for name, times in types.items() if times > 1} == set()
+    assert now.get("geomx_up", node=worker.name) == 1
+    assert now.get("geomx_up", node=server.name) == 0  # it serves nothing
+    which = {"node": worker.name, "peer": server.name, "network": "lan"}
+    assert now.get("geomx_sent_bytes_total", direction="push", **which) == 1000
+    assert now.get("geomx_sent_messages_total", **which) == 2
+    assert now.get("geomx_samples_total", node=worker.name) == 8
+    assert now.get("geomx_loss", node=worker.name) == 0.75
+    assert now.get("geomx_non_finite_pushes_total") == 2
+    assert now.get("geomx_long_wait", node=worker.name, peers=server.name) == 1
+    assert now.get("process_resident_memory_bytes", node=worker.name) > 1e6
+
+
+def test_top_shows_rates_between_two_readings(job: Cluster) -> None:
+    fast, slow = job.workers[:2]
+    server = job.party_of(fast).server
+
+    def reading(time_s: float, size: int, times: tuple[float, float]) -> Reading:
+        families: list[Any] = []
+        for worker, wait_s in zip((fast, slow), times, strict=True):
+            metrics = metrics_of(job, worker.name, server.name, size)
+            for _ in range(int(time_s)):
+                metrics.steps.add(1.0 - wait_s, wait_s, 0.5)
+            families += metrics.collect()
+        return Reading.of(time_s, families)
+
+    before, now = reading(2.0, 1000, (0.6, 0.1)), reading(6.0, 9000, (0.6, 0.1))
+    rows = {row.name: row for row in node_rows(before, now)}
+    assert rows[fast.name].steps == 6
+    assert rows[fast.name].steps_per_s == pytest.approx(1.0)
+    assert rows[fast.name].wait_share == pytest.approx(0.6)
+    last = slowest(list(rows.values()))
+    assert last is not None and last.name == slow.name
+    link = link_rows(before, now)[0]
+    assert link.bytes_per_s == pytest.approx(2000)
+    bandwidth = job.path(fast, server).bandwidth_bps / 8
+    assert link.share == pytest.approx(2000 / bandwidth)
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(shown(before, now))
+    text = console.export_text()
+    assert re.search(rf"{slow.name} .*the others wait for it", text)
+    assert re.search(rf"{fast.name} .* 1\.0 .* 60%", text)
+
+
+@pytest.mark.skipif(not has_tls(), reason="geomx was built without TLS")
+def test_with_certificates_strangers_read_nothing(job: Cluster, tmp_path: Path) -> None:
+    worker, server = job.workers[0], job.party_of(job.workers[0]).server
+    make(tmp_path, [worker, server])
+    files = {node: paths(folder_of(tmp_path, node.name)) for node in (worker, server)}
+    port = free_port(1)
+    served = serve("127.0.0.1", port, metrics_of(job, worker.name, server.name), files[worker])
+    try:
+        now = Reading.of(1.0, fetch(f"127.0.0.1:{port}", files[server]))
+        assert now.get("geomx_shard_rounds_total", node=worker.name) == 3
+        with pytest.raises(GeomxError, match="no metrics at http://"):
+            fetch(f"127.0.0.1:{port}")
+        stranger = ssl.create_default_context(cafile=files[server][0])  # type: ignore[index]
+        stranger.check_hostname = False
+        with pytest.raises(OSError, match=r"certificate|reset|EOF"):
+            urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", context=stranger).read()
+    finally:
+        served.shutdown()
+        served.server_close()
+
+
+def test_metrics_beyond_this_machine_need_certificates(job: Cluster) -> None:
+    spec = SimpleNamespace(metrics=MetricsOptions(port=9300, host="0.0.0.0"), cluster=job)
+    member: Any = SimpleNamespace(spec=spec, node=job.scheduler)
+    with pytest.raises(ConfigError, match=r"metrics\.host=0\.0\.0\.0.*certificates"):
+        meter(member, None)
+
+
+def test_without_a_port_nothing_is_served(job: Cluster) -> None:
+    member: Any = SimpleNamespace(spec=SimpleNamespace(metrics=MetricsOptions(), cluster=job))
+    member.node = job.scheduler
+    assert meter(member, None) is None
+
+
+@pytest.mark.slow
+def test_a_live_run_serves_what_its_files_say(tmp_path: Path) -> None:
+    port, steps = free_port(12), 120
+    words = ["mode=live", "workload=tiny", f"iterations={steps}", f"metrics.port={port}"]
+    command = [sys.executable, "-m", "geomx", *words, f"hydra.run.dir={tmp_path / 'run'}"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    readings = []
+    try:
+        while run.poll() is None:
+            with contextlib.suppress(GeomxError):  # not yet, or no longer
+                readings.append(Reading.of(time.monotonic(), fetch(f"127.0.0.1:{port}")))
+            time.sleep(0.05)
+        assert run.wait() == 0, run.communicate()[0]
+    finally:
+        run.kill()
+    with (tmp_path / "run/links.csv").open() as file:
+        links = list(csv.DictReader(file))
+    ends = ("beijing/worker0", "beijing/server")
+    (link,) = (row for row in links if (row["source"], row["target"]) == ends)
+    each = float(link["bytes"]) / steps
+    which = {"node": "beijing/worker0", "peer": "beijing/server", "direction": "push"}
+    trained = [r for r in readings if r.get("geomx_steps_total", node="beijing/worker0") > 0]
+    assert trained
+    for reading in trained:
+        done = reading.get("geomx_steps_total", node="beijing/worker0")
+        sent = reading.get("geomx_sent_bytes_total", **which)
+        assert each * (done - 1) <= sent * 1.001 and sent <= each * (done + 2) * 1.001
