@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import time
 
 from rich.console import Console
@@ -11,6 +12,9 @@ from rich.live import Live
 from geomx.live import access
 from geomx.metrics.server import fetch
 from geomx.metrics.top import Reading, shown
+
+WIDTH = 110
+"""Columns of a picture in a file."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--every", type=float, default=2.0, metavar="S", help="seconds between two readings"
     )
     parser.add_argument("--once", action="store_true", help="print one picture and end")
+    parser.add_argument("--svg", metavar="FILE", help="write one picture to a file and end")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -39,6 +44,11 @@ def main(options: argparse.Namespace) -> None:
     before = read()
     time.sleep(options.every)
     now = read()
+    if options.svg:
+        console = Console(width=WIDTH, record=True, file=io.StringIO())
+        console.print(shown(before, now))
+        console.save_svg(options.svg, title=f"geomx top {options.address}")
+        return
     if options.once:
         Console().print(shown(before, now))
         return
