@@ -14,6 +14,7 @@ import pytest
 import geomx
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "world"
+DOCS = FOLDER.parents[1] / "docs"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "common")
 
 
@@ -45,16 +46,16 @@ def values(line: list[tuple[float, float]], start: float = 0.0, end: float = 1e9
 
 def test_every_example_has_its_parts_and_is_on_the_page() -> None:
     assert len(NAMES) == 5
-    page = (FOLDER.parents[1] / "docs" / "world.md").read_text(encoding="utf-8")
+    page = (DOCS / "world.md").read_text(encoding="utf-8")
     for name in NAMES:
         text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
         docstring = text.split('"""')[1]
         for heading in ("Covers:", "Scenario:", "Look at:", f"    python examples/world/{name}.py"):
             assert heading in docstring, (name, heading)
         assert f"examples/world/{name}.py" in page
-        picture = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+        picture = (DOCS / "world" / f"{name}.svg").read_text(encoding="utf-8")
         assert picture.startswith("<svg") and len(re.findall("<path|<polyline", picture)) >= 1
-        assert f"examples/world/{name}.svg" in page
+        assert f"(world/{name}.svg)" in page
 
 
 @pytest.mark.parametrize("example", ["background_traffic"], indirect=True)

@@ -14,6 +14,7 @@ from geomx.pages.picture import standalone
 from geomx.sim import World
 
 HERE = Path(__file__).resolve().parent
+PICTURES = HERE.parents[1] / "docs" / "world"
 WORDS = (
     f"network={HERE / 'sites.yaml'}",
     "workload=synthetic",
@@ -66,6 +67,6 @@ def draw(file: str, title: str, unit: str, lines: dict[str, Line]) -> Path:
     drawing = re.sub(r' data-hover="[^"]*"', "", drawing)  # for a page with its script
     colours = ", ".join(f"{line.name}: {COLOURS[index]}" for index, line in enumerate(series))
     text = standalone(Markup(drawing), f"{title} ({unit}). {colours}")
-    picture = Path(file).with_suffix(".svg")
+    picture = PICTURES / f"{Path(file).stem}.svg"
     picture.write_text(text, encoding="utf-8")
     return picture

@@ -46,7 +46,7 @@ struct Reference {
 
   std::vector<double> Solve() const {
     std::vector<double> rate(hops.size(), 0.0), free = capacity;
-    for (int k = 0; k < 3; ++k) {
+    for (int k = -1; k < 3; ++k) {
       std::vector<bool> open(hops.size());
       for (std::size_t i = 0; i < hops.size(); ++i) open[i] = priority_class[i] == k && cap[i] > 0;
       double level = 0.0;
@@ -91,14 +91,19 @@ TEST(net_rates_are_maxmin_after_any_history) {
       solver.AddEdge(reference.capacity.back());
     }
     const bool classes = seed % 3 == 0, shares = seed % 2 == 0;
-    for (std::size_t i = 0; i < streams; ++i) {
+    const auto draw_hops = [&] {
       std::vector<Hop> hops;
       for (EdgeId e = 0; e < edges; ++e) {
         if (below(edges) < 2) hops.push_back({e, shares && below(2) ? 0.05 : 1.0});
       }
       if (hops.empty()) hops.push_back({static_cast<EdgeId>(below(edges)), 1.0});
+      return hops;
+    };
+    const auto draw_class = [&] { return classes ? static_cast<int>(below(4)) - 1 : 0; };
+    for (std::size_t i = 0; i < streams; ++i) {
+      const std::vector<Hop> hops = draw_hops();
       reference.hops.push_back(hops);
-      reference.priority_class.push_back(classes ? static_cast<int>(below(3)) : 0);
+      reference.priority_class.push_back(draw_class());
       reference.weight.push_back(1.0);
       reference.cap.push_back(0.0);
       solver.AddStream(hops, reference.priority_class.back());
@@ -110,6 +115,11 @@ TEST(net_rates_are_maxmin_after_any_history) {
           const auto e = static_cast<EdgeId>(below(edges));
           reference.capacity[e] = 100 * unit();
           solver.SetCapacity(e, reference.capacity[e]);
+        }
+        if (below(6) == 0) {
+          reference.hops[i] = draw_hops();
+          reference.priority_class[i] = draw_class();
+          solver.MoveStream(static_cast<StreamId>(i), reference.hops[i], reference.priority_class[i]);
         }
         reference.weight[i] = 3 * unit();
         reference.cap[i] = below(3) == 0 ? 0.0 : below(2) ? kInfinity : 40 * unit();
