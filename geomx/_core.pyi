@@ -13,7 +13,7 @@ HEADER_BYTES: int = 80
 
 MAX_SHARD_ELEMENTS: int = 1073741824
 
-WIRE_VERSION: int = 3
+WIRE_VERSION: int = 4
 
 def build_info() -> dict[str, str]:
     """
@@ -106,6 +106,20 @@ class NodeConfig:
 
     @open.setter
     def open(self, arg: bool, /) -> None: ...
+
+    @property
+    def standby(self) -> int | None:
+        """On a global server: the node that stands by it."""
+
+    @standby.setter
+    def standby(self, arg: int | None, /) -> None: ...
+
+    @property
+    def standbys(self) -> list[tuple[int, int]]:
+        """On the scheduler: (global server, its standby)."""
+
+    @standbys.setter
+    def standbys(self, arg: Sequence[tuple[int, int]], /) -> None: ...
 
     def set_tree(self, tree: Sequence[tuple[int, int]]) -> None:
         """
@@ -600,6 +614,16 @@ class Fabric:
         Start a new process of a killed node; a worker needs another call of `train`.
         """
 
+    def stand_by(self, config: NodeConfig, standby: int) -> None:
+        """
+        Let a node of the role standby repeat what the global server of `config` does, and take its place when it is lost.
+        """
+
+    def detour(self, source: int, target: int, link: LinkModel) -> None:
+        """
+        Set the path of a link once the standby of one of its ends has taken that end's place.
+        """
+
     def leave(self, worker: int, now_ns: int) -> None:
         """Let a worker leave the run."""
 
@@ -978,6 +1002,16 @@ class Loop:
         Run the node of `config` and connect to its peers: over emulated links with `shape`, else with this congestion control, if the kernel has it. With a `journal`, the node is recorded, or resumed if the journal contains one.
         """
 
+    def announce(self, other: Loop) -> None:
+        """Tell its address."""
+
+    def stand_by(self, config: NodeConfig, roster: Mapping[str, str], shape: Shape | None, congestion: str, member: Loop) -> None:
+        """Repeat a server by the records of a standby, `member`."""
+
+    @property
+    def in_charge(self) -> bool:
+        """Whether this loop, which has stood by, has taken over."""
+
     def wait_started(self, timeout_s: float) -> float:
         """
         Wait until all nodes are connected; return that time, the start of the run, of clock_s().
@@ -1025,7 +1059,7 @@ class Loop:
 
     def members(self) -> list:
         """
-        Return notices of participation since the last call: (monotonic s, kind, names, key, shard, round, global round, workers, late); kinds: gone, back, takes_part, partial.
+        Return notices of participation since the last call: (monotonic s, kind, names, key, shard, round, global round, workers, late); kinds: gone, back, moved, takes_part, partial.
         """
 
     def close(self) -> None:

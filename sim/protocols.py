@@ -74,6 +74,18 @@ class Acts(Protocol):
         ...
 
 
+class Standing(Protocol):
+    """The standbys of global servers, see `geomx.sim.standbys.Standbys`."""
+
+    def expects(self, node: NodeSpec, row: dict[str, Any]) -> None:
+        """Take note of the row of a fault of a node, which its standby may repair."""
+        ...
+
+    def kill(self, node: NodeSpec, reason: str) -> bool:
+        """Kill a node's process if the run goes on without it; return whether it does."""
+        ...
+
+
 class Running(Protocol):
     """One simulation; the attributes are those of `geomx.sim.simulation.Simulation`."""
 
@@ -92,6 +104,11 @@ class Running(Protocol):
     skipped_ns: int
     idle: bool
     programs: tuple[Program, ...]
+
+    @property
+    def standbys(self) -> Standing:
+        """The standbys of global servers."""
+        ...
 
     @property
     def acts(self) -> Acts:

@@ -82,13 +82,17 @@ class Acts:
         if row is not None:
             if act.what == "kill" and act.for_ns and members is None:
                 row["recovered_s"] = act.for_ns / NS
-            simulation.recorder.fault(row)
+            row = simulation.recorder.fault(row)
+            if act.what in ("kill", "pause"):
+                simulation.standbys.expects(nodes[min(act.one)], row)
         if act.what in WORLDLY:
             self._disturb(act)
             return
         if act.what in ("join", "leave"):
             assert members is not None  # checked when the experiment was composed
             _membership(act, [nodes[each] for each in sorted(act.one)], members)
+            return
+        if act.what == "kill" and simulation.standbys.kill(nodes[min(act.one)], KILLED):
             return
         if act.what in ("kill", "restart") and members:
             do_to = members.kill if act.what == "kill" else members.restart

@@ -44,6 +44,7 @@ from geomx.sim.processes import Instant, failure
 from geomx.sim.protocols import IterationRow, Worker
 from geomx.sim.repetition import Repetition
 from geomx.sim.scenario import Acts, play
+from geomx.sim.standbys import Standbys
 from geomx.sim.standstill import standstill
 from geomx.sim.totals import record_totals
 from geomx.sim.worker import SimulatedWorker
@@ -146,6 +147,7 @@ class Simulation:
         costs = {
             "scheduler": handle(self.costs),
             "global_server": handle(of_servers(experiment, self.costs, "pull")),
+            "standby": handle(of_servers(experiment, self.costs, "pull")),
             "server": handle(of_servers(experiment, self.costs, "push")),
             "worker": handle(of_workers(experiment, self.costs)),
         }
@@ -156,6 +158,7 @@ class Simulation:
         self.fabric.report_values(self.events.observed)
         self._edges = add_edges(self.fabric, cluster, experiment.seed)
         connect(self.fabric, cluster, experiment.selection, self._edges, experiment.tcp)
+        self.standbys = Standbys(self, self._edges)
         self.workers: dict[int, Worker] = {
             spec.id: SimulatedWorker(self, spec, rank) for rank, spec in enumerate(cluster.workers)
         }
@@ -272,7 +275,7 @@ class Simulation:
         self.repetition.look(notices)
         for notice in notices:
             node, kind, key, round_number, text, reason, values, _ = notice
-            if self.members and self.members.hear(notice):
+            if self.standbys.hear(notice) or (self.members and self.members.hear(notice)):
                 continue
             if kind == "refused":
                 raise GeomxError(f"{text}: {reason}")

@@ -34,6 +34,8 @@ KINDS = [
     "members",
     "challenge",
     "proof",
+    "records",
+    "replicated",
 ]
 UNNUMBERED = ("hello", "heartbeat", "closing", "challenge", "proof")
 FIELDS = [

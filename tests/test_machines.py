@@ -366,6 +366,23 @@ def test_a_log_names_a_hundred_refused_callers_and_counts_all(tmp_path: Path) ->
     assert "refused 120 connections in total; the first 100 are named above\n" in said
 
 
+# ---- killed nodes ----
+
+
+@pytest.mark.slow
+def test_a_killed_node_of_a_job_is_restarted(tmp_path: Path) -> None:
+    """The others continue, and the new process takes part."""
+    scenario = "scenario=[{at_s: 0.5, kill: east/worker1, restart_s: 0.1}]"
+    words = ["faults.on_loss=continue", "iterations=600", "numerics=false", scenario]
+    _, results = launch(write(tmp_path), [f"hydra.run.dir={tmp_path}/run", *words])
+    assert results is not None
+    (fault,) = results.summary["faults"]
+    assert fault["node"] == "east/worker1" and fault["recovered_s"] > 0
+    log = (tmp_path / "run/nodes/hub-scheduler.log").read_text()
+    assert "east/worker1 is lost, rounds complete without it" in log
+    assert "east/worker1 is back" in log
+
+
 # ---- killed launchers ----
 
 

@@ -16,7 +16,7 @@ import networkx as nx
 
 from geomx.cluster.routes import Routes
 
-Role = Literal["worker", "server", "global_server", "scheduler"]
+Role = Literal["worker", "server", "global_server", "scheduler", "standby"]
 LinkKind = Literal["lan", "wan"]
 Direction = Literal["push", "pull"]
 Cargo = Literal["contributions", "sum", "weights"]
@@ -29,7 +29,8 @@ class NodeSpec:
     Attributes:
         id: Position in `Cluster.nodes`, used on the wire.
         name: Unique (``beijing/worker0``).
-        role: Its role in HiPS; `server` is the local server of a party.
+        role: Its role in HiPS; `server` is the local server of a party, `standby` takes the place
+            of a global server that is lost.
         party: The site it belongs to.
         speed: Relative speed of a worker; 1.0 is the workload's own step time.
     """
@@ -109,7 +110,7 @@ class Cluster:
     Attributes:
         name: Name of the network, for reports.
         graph: Hosts and routers; edges carry `bandwidth_mbps`, `delay_ms`, `loss`, ...
-        nodes: All nodes: scheduler first, then global servers, then party by party.
+        nodes: All nodes: scheduler first, then global servers, then party by party, then standbys.
         parties: The training parties in file order.
     """
 
@@ -127,6 +128,35 @@ class Cluster:
     def global_servers(self) -> tuple[NodeSpec, ...]:
         """The global servers in id order."""
         return tuple(node for node in self.nodes if node.role == "global_server")
+
+    @cached_property
+    def standbys(self) -> tuple[NodeSpec, ...]:
+        """The standbys, in the order of their global servers; none, or one of each."""
+        return tuple(node for node in self.nodes if node.role == "standby")
+
+    def standby_of(self, server: NodeSpec) -> NodeSpec | None:
+        """Return the standby of a global server.
+
+        Args:
+            server: Any node.
+
+        Returns:
+            Its standby; None if it has none.
+        """
+        if not self.standbys or server.role != "global_server":
+            return None
+        return self.standbys[self.global_servers.index(server)]
+
+    def stood_by(self, standby: NodeSpec) -> NodeSpec:
+        """Return the global server of a standby.
+
+        Args:
+            standby: The standby.
+
+        Returns:
+            Its global server.
+        """
+        return self.global_servers[self.standbys.index(standby)]
 
     @cached_property
     def scheduler(self) -> NodeSpec:

@@ -14,6 +14,7 @@ from geomx.experiment.live_events import with_bandwidths
 from geomx.experiment.validation import validate
 from geomx.limits.rules import memory_limited
 from geomx.network.files import read_network
+from geomx.network.topology import with_standbys
 from geomx.options.parsing import build_options
 from geomx.options.schema import PACE, Root
 from geomx.plugin.registry import Registry
@@ -53,6 +54,8 @@ def build_experiment(
         [(name, options or {}) for name, options in root.track.items()],
     )
     cluster = selection.cluster(_network(root.network, registry))
+    if root.faults.durable == "replica" and not cluster.standbys:
+        cluster = with_standbys(cluster, root.faults.standby)
     trained = registry.workload(workload, root.workload or {})
     config = registry.find("workload", workload).config
     trained = timed(trained, root.costs, given=_changed(config, root.workload or {}, PACE))

@@ -50,6 +50,7 @@ def shape(
     tcp: TcpOptions,
     seed: int,
     usage_file: str = "",
+    at: NodeSpec | None = None,
 ) -> _core.Shape:
     """Return the emulation of one node's outgoing links in a live run.
 
@@ -64,12 +65,14 @@ def shape(
         tcp: Options of connections.
         seed: Seed of loss, jitter and redraws.
         usage_file: File of `usage_file_bytes` zeros that all nodes of the run share; empty if none.
+        at: The node in whose place in the network it is; None: its own.
 
     Returns:
         The links of the node for `geomx._core.Loop`.
     """
     nodes = len(cluster.nodes)
-    made = _core.Shape(seed * 100_003 + node.id, usage_file, nodes, node.id)
+    at = at or node
+    made = _core.Shape(seed * 100_003 + at.id, usage_file, nodes, at.id)
     senders = _senders(cluster, selection)
     rows = {edge: row for row, edge in enumerate(cluster.graph.edges)}
     ids: dict[Edge, int] = {}
@@ -82,5 +85,6 @@ def shape(
         return ids[edge]
 
     for peer in peers(cluster, selection, node):
-        made.add_path(peer.id, link_model(cluster, node, peer, tcp, edge_id))
+        if peer != at:
+            made.add_path(peer.id, link_model(cluster, at, peer, tcp, edge_id))
     return made

@@ -24,6 +24,7 @@ def validate(experiment: Experiment) -> None:
         PluginWarning: An accelerator has no effect.
     """
     _check_restarts(experiment)
+    _check_standbys(experiment)
     _check_members(experiment)
     check_programs(experiment)
     check_live_events(experiment)
@@ -42,11 +43,19 @@ def validate(experiment: Experiment) -> None:
 
 
 def _check_restarts(experiment: Experiment) -> None:
-    workers = {"any worker", *(node.name for node in experiment.cluster.workers)}
+    cluster = experiment.cluster
+    workers = {"any worker", *(node.name for node in cluster.workers)}
+    stood_by = (*cluster.global_servers, *cluster.standbys)
+    servers = {"any global_server", *(node.name for node in stood_by)}
     for index, event in enumerate(experiment.scenario):
-        if event.restart_s is None or experiment.faults.continues:
+        if event.restart_s is None:
             continue
         key = f"scenario[{index}].restart_s"
+        if experiment.faults.durable == "replica" and event.kill in servers:
+            remedy = "leave it out: with faults.durable=replica, its standby takes its place"
+            raise ConfigError(key, event.restart_s, remedy)
+        if experiment.faults.continues:
+            continue
         if event.kill in workers:
             remedy = "needs faults.on_loss=continue, with which workers may come back"
             raise ConfigError(key, event.restart_s, remedy)
@@ -66,6 +75,18 @@ def check_programs(experiment: Experiment) -> None:
     if programs and experiment.mode != "sim":
         remedy = f"{programs[0]} acts on the simulated world; choose mode=sim"
         raise ConfigError("mode", experiment.mode, remedy)
+
+
+def _check_standbys(experiment: Experiment) -> None:
+    """Check that standbys of the network are used.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    if experiment.cluster.standbys and experiment.faults.durable != "replica":
+        name = experiment.cluster.standbys[0].name
+        remedy = "needs faults.durable=replica, with which standbys take over"
+        raise ConfigError("network", name, remedy)
 
 
 def _check_members(experiment: Experiment) -> None:

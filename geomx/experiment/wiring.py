@@ -94,6 +94,8 @@ def parents(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
         return [cluster.party_of(node).server]
     if node.role == "server":
         return list(cluster.global_servers)
+    if node.role == "standby":
+        return [cluster.stood_by(node)]
     return []
 
 
@@ -150,7 +152,8 @@ def node_config(
         config.experiment = experiment_json
         tree = [(top.id, p.server.id) for top in cluster.global_servers for p in cluster.parties]
         tree += [(p.server.id, worker.id) for p in cluster.parties for worker in p.workers]
-        config.set_tree(tree)
+        config.standbys = [(cluster.stood_by(each).id, each.id) for each in cluster.standbys]
+        config.set_tree([*tree, *config.standbys])
         return config
 
     config.set_non_finite(runtime.non_finite)
@@ -163,6 +166,10 @@ def node_config(
     config.scheduler = cluster.scheduler.id
     config.children = [child.id for child in below]
     config.parents = [parent.id for parent in above]
+    if node.role == "standby":
+        return config
+    if standby := cluster.standby_of(node):
+        config.standby = standby.id
     leads = {cluster.workers[0], cluster.party_of(cluster.workers[0]).server}
     config.master = next((child.id for child in below if child in leads), None)
     if tensors is not None and below:
@@ -238,11 +245,13 @@ def peers(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSp
     """Return all nodes with which `node` communicates."""
     if node.role == "scheduler":
         return [other for other in cluster.nodes if other.id != node.id]
+    standby = cluster.standby_of(node)
     return [
         cluster.scheduler,
         *children(cluster, node),
         *parents(cluster, node),
         *siblings(cluster, selection, node),
+        *([standby] if standby else []),
     ]
 
 

@@ -31,7 +31,7 @@ from geomx.live.diagnosis import Unjoined, culprit, last_words
 from geomx.live.emulation import inside, place
 from geomx.live.exit_status import DONE
 from geomx.live.forks import Fork, ForkServer
-from geomx.live.journal import Notes, Reader, stem
+from geomx.live.journal import Notes, stem
 from geomx.live.journal import path as file_of
 from geomx.live.lifetime import Tied
 from geomx.live.relay import Patience, Relay
@@ -110,7 +110,7 @@ class Job:
             file.write(self.spec.to_json())
         if self._resumption is None:
             shutil.rmtree(self.directory / "durable", ignore_errors=True)  # of an earlier run
-        if self.spec.faults.durable != "none":
+        if self.spec.faults.durable == "log":
             (self.directory / "durable").mkdir(exist_ok=True)
         if self.spec.faults.log_sync:
             for folder in (self.directory, self.directory.parent):
@@ -171,7 +171,7 @@ class Job:
 
     def _take(self, name: str, status: int) -> None:
         """Handle the end of a process: restart the node, continue without it, or end the run."""
-        if status < 0:
+        if status < 0 and self._restarts.journal(self.spec.cluster.node(name)) is None:
             self._tell_scheduler(name, f"killed by {signal.Signals(-status).name}")
         over = self._ended.get(self.spec.cluster.scheduler.name) == DONE
         if over and self._restarts.again(name):
@@ -192,11 +192,7 @@ class Job:
     def _end_late(self) -> None:
         """End restarted nodes that have not joined, as the run is over."""
         for name, process in self._running.items():
-            if not self._restarts.again(name):
-                continue
-            notes = [next(iter(note)) for note in Reader(stem(self.directory, name)).new()]
-            latest = len(notes) - notes[::-1].index("again") if "again" in notes else 0
-            if "started" not in notes[latest:]:
+            if self._restarts.idle(name):
                 process.signal_all(signal.SIGTERM)
 
     def end(self) -> None:
@@ -257,11 +253,13 @@ class Job:
         """Start the program of a node, with standard output to `output` or, if None, its log."""
         journal = self._restarts.journal(node)
         words = None
-        if node.role == "scheduler" and self.spec.faults.continues:
+        if node.role == "scheduler" and (self.spec.faults.continues or self.spec.cluster.standbys):
             words = self._open_words()
             role = (*role, "--told")
         if self._restarts.again(node.name):
             role = (*role, "--again")
+        if node.role == "standby":
+            role = (*role, "--stands-by")
         appends = node.name in self._all or self._resumption is not None
         if self._resumption is not None and node.name not in self._all:
             role = (*role, "--resumes")

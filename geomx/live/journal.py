@@ -54,6 +54,7 @@ class Notes:
     def __init__(self, stem: Path, resumed: bool = False) -> None:
         self._path = path(stem, ".jsonl")
         self._noted: set[tuple[str, int]] = set()  # a worker may repeat its last steps
+        self._members: set[str] = set()  # changes of members, which a repeated journal tells again
         if resumed and self._path.exists():
             written = self._path.read_bytes()
             os.truncate(self._path, written.rfind(b"\n") + 1)
@@ -63,7 +64,15 @@ class Notes:
                 for kind in ("iteration", "evaluation")
                 if kind in note
             }
-        self._file = self._path.open("a" if resumed else "w", encoding="utf-8", buffering=1)
+            self._members = {
+                json.dumps([note["member"], note["names"], note["about"]])
+                for note in Reader(stem).new()
+                if "member" in note
+            }
+        if not resumed:
+            self._path.write_bytes(b"")
+        # Another process may write, too: one that was declared lost, and its successor.
+        self._file = self._path.open("a", encoding="utf-8", buffering=1)
         self._lock = threading.Lock()
         self._ended = False
         self._synced = False
@@ -130,7 +139,12 @@ class Notes:
         self._write({"again": True})
 
     def member(self, time_s: float, kind: str, names: Sequence[str], about: Sequence[int]) -> None:
-        """Note a change of the members that take part; see ``members`` of `geomx._core.Loop`."""
+        """Note a change of the members that take part; see ``members`` of `geomx._core.Loop`.
+
+        A change that another process of this node has noted has no effect.
+        """
+        if json.dumps([kind, names, about]) in self._members:
+            return
         self._write({"member": kind, "time_s": time_s, "names": names, "about": about})
 
     def recovered(self, monotonic_s: float) -> None:

@@ -262,8 +262,10 @@ class Collector:
         """Record all faults and changes of members up to `until_s` seconds after the start."""
         recovered = {name: list(times) for name, times in self._recovered.items()}
         rows = self._experiment.event_schedule.rows(until_s)
+        nodes = self._experiment.cluster.nodes if self._participation else ()
+        anew = {node.name for node in nodes if node.role in ("worker", "server")}  # counted there
         for row in rows:
-            if row["what"] != "kill" or self._participation:
+            if row["what"] != "kill" or row["node"] in anew:
                 continue
             later = [at for at in recovered.get(row["node"], ()) if at > row["time_s"]]
             row["recovered_s"] = later[0] - row["time_s"] if later else None
@@ -271,7 +273,7 @@ class Collector:
                 recovered[row["node"]].remove(later[0])
         for name, times in recovered.items():  # of nodes that were not killed by the scenario
             rows += [{"time_s": at, "what": "restart", "node": name} for at in times]
-        told: list[tuple[float, Callable[[], None]]] = [
+        told: list[tuple[float, Callable[[], Any]]] = [
             (row["time_s"], partial(self._recorder.fault, row)) for row in rows
         ]
         for time_s, node, note in self._told:

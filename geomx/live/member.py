@@ -7,7 +7,6 @@ several in a process (`geomx.kv.local`); the steps and their order are the same.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +19,10 @@ from geomx.errors import GeomxError, NodeLost
 from geomx.experiment import links, wiring
 from geomx.live import descriptors
 from geomx.live.access import paths
+from geomx.live.addresses import await_name
 from geomx.live.disturbances import Disturbances
-from geomx.live.relay import Patience
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
-from geomx.options.schema import RuntimeOptions
 from geomx.plugin.registry import Registry
 from geomx.plugin.sync import SyncPolicy
 from geomx.training.steps import Report
@@ -37,34 +35,6 @@ PORT_TIMEOUT_S = 10.0
 
 FOREVER_S = 1e8
 """Seconds of waits that end only with their event or the loss of a node."""
-
-
-def _await_name(address: str, patience_s: float) -> float:
-    """Wait until the host name in ``host:port`` can be resolved, as its machine may start later.
-
-    Returns:
-        The remaining seconds of `patience_s`.
-
-    Raises:
-        GeomxError: It could not be resolved in time.
-    """
-    began_s = time.monotonic()
-    patience = Patience(RuntimeOptions().failure_timeout_s)
-    host, _, port = address.rpartition(":")
-    while True:
-        spent_s = time.monotonic() - began_s
-        try:
-            socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-            return patience_s - spent_s
-        except (OSError, UnicodeError) as error:
-            if spent_s >= patience_s:
-                raise GeomxError(
-                    f"cannot join the run: the scheduler's address {address} could not be resolved "
-                    f"in {spent_s:.1f} s ({error}): check its spelling, "
-                    "and this machine's name resolution"
-                ) from error
-        patience.waits("this node", lambda: f"the name in {address} to resolve")
-        time.sleep(min(1.0, max(0.05, patience_s / 10)))
 
 
 @contextmanager
@@ -100,6 +70,7 @@ class Member:
         journal: The log from which another process can resume the node; None for none.
         resumed: Whether this process resumes the node of a killed process.
         late: Whether this process replaces a lost one of this node, while training continues.
+        copy: Of a standby: the global server whose place it takes when that is lost.
     """
 
     def __init__(self, loop: _core.Loop, spec: Spec, name: str, roster: dict[str, str]) -> None:
@@ -117,6 +88,7 @@ class Member:
         self.journal: _core.Journal | None = None
         self.resumed = False
         self.late = False
+        self.copy: Member | None = None
 
     @classmethod
     def open_scheduler(
@@ -156,6 +128,7 @@ class Member:
         tls: Path | None = None,
         patience_s: float = JOIN_TIMEOUT_S,
         insecure: bool = False,
+        stands_by: bool = False,
     ) -> Member:
         """Join the run whose scheduler is at ``host:port``; return when all nodes have joined.
 
@@ -169,6 +142,7 @@ class Member:
             tls: As for `open_scheduler`.
             patience_s: Time limit in seconds.
             insecure: As for `open_scheduler`.
+            stands_by: Whether this node is the standby of a global server.
 
         Raises:
             GeomxError: The scheduler was not reached, or it refused this node.
@@ -176,14 +150,19 @@ class Member:
         """
         try:
             loop = _core.Loop(host, 0, token, paths(tls), insecure)
+            copy = _core.Loop(host, 0, token, paths(tls), insecure) if stands_by else None
         except RuntimeError as error:
             raise GeomxError(str(error)) from error
         try:
-            left_s = _await_name(scheduler, patience_s)
+            if copy is not None:
+                loop.announce(copy)
+            left_s = await_name(scheduler, patience_s)
             with naming_the_lost(loop):
                 text, roster = loop.join(scheduler, name, id, left_s)
             member = cls(loop, Spec.from_json(text), name, roster)
             member.late = loop.late
+            if copy is not None:
+                member.stand_by(copy, scheduler)
             return member
         except RuntimeError as error:
             loop.close()
@@ -222,9 +201,7 @@ class Member:
         except RuntimeError as error:
             raise GeomxError(str(error)) from error
         try:
-            text, _ = loop.join(
-                scheduler, name, None, _await_name(scheduler, patience_s), late=True
-            )
+            text, _ = loop.join(scheduler, name, None, await_name(scheduler, patience_s), late=True)
         except RuntimeError as error:
             raise GeomxError(str(error)) from error
         finally:
@@ -274,6 +251,15 @@ class Member:
         member.journal, member.resumed = journal, True
         return member
 
+    def stand_by(self, loop: _core.Loop, scheduler: str) -> None:
+        """Let `loop` repeat the global server that this node stands by, before `wire`."""
+        spec, cluster = self.spec, self.spec.cluster
+        roster = {**self._roster, cluster.scheduler.name: scheduler}
+        copy = self.copy = Member(loop, spec, cluster.stood_by(self.node).name, roster)
+        copy.resumed = True
+        shape = copy._shape(at=self.node) if spec.emulated else None
+        loop.stand_by(copy._config(), roster, shape, spec.tcp.congestion, self.loop)
+
     def wire(self) -> None:
         """Build this node from the plugins and connect it to its peers.
 
@@ -281,30 +267,12 @@ class Member:
             ConfigError: The limit on open files is too low for its connections.
             GeomxError: Its journal is damaged, or belongs to another experiment.
         """
-        spec, cluster = self.spec, self.spec.cluster
-        peers = wiring.peers(cluster, self.selection, self.node)
+        spec = self.spec
+        peers = wiring.peers(spec.cluster, self.selection, self.node)
         descriptors.make_room(self.node.name, len(peers))
-        scheduling = self.node.role == "scheduler"
-        if not scheduling:  # schedulers compute nothing
+        if self.node.role != "scheduler":  # schedulers compute nothing
             _core.set_threads(spec.runtime.threads or self._share_of_cores())
-        config = wiring.node_config(
-            cluster,
-            self.selection,
-            self.node,
-            phantom=False,
-            runtime=spec.runtime,
-            faults=spec.faults,
-            live=True,
-            seed=spec.seed,
-            experiment_json=spec.to_json() if scheduling else "",
-            tensors=spec.tensors,
-        )
-        config.absent = list(spec.event_schedule.late)
-        shape = (
-            links.shape(cluster, self.selection, self.node, spec.tcp, spec.seed, spec.usage_file)
-            if spec.emulated
-            else None
-        )
+        config, shape = self._config(), self._shape(at=self.node) if spec.emulated else None
         try:
             if self.journal is not None:
                 self.journal.keep(spec.faults.log_mb, spec.faults.log_sync)
@@ -313,6 +281,30 @@ class Member:
             if self.journal is None:
                 raise
             raise GeomxError(str(error)) from error
+
+    def _config(self) -> _core.NodeConfig:
+        spec = self.spec
+        config = wiring.node_config(
+            spec.cluster,
+            self.selection,
+            self.node,
+            phantom=False,
+            runtime=spec.runtime,
+            faults=spec.faults,
+            live=True,
+            seed=spec.seed,
+            experiment_json=spec.to_json() if self.node.role == "scheduler" else "",
+            tensors=spec.tensors,
+        )
+        config.absent = list(spec.event_schedule.late)
+        return config
+
+    def _shape(self, at: NodeSpec) -> _core.Shape:
+        """Return the emulation of this node's links, from the place of `at` in the network."""
+        spec = self.spec
+        return links.shape(
+            spec.cluster, self.selection, self.node, spec.tcp, spec.seed, spec.usage_file, at
+        )
 
     def _share_of_cores(self) -> int:
         """Return this machine's cores divided by the number of members on it."""

@@ -22,7 +22,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ from geomx.live import access
 from geomx.live.descriptors import readable
 from geomx.live.diagnosis import at_fault
 from geomx.live.exit_status import DONE, FAILED, INTERRUPTED, LOST
-from geomx.live.journal import Notes
+from geomx.live.journal import Notes, stem
 from geomx.live.journal import path as file_of
 from geomx.live.lifetime import LEAVE, tie_to_parent
-from geomx.live.member import JOIN_TIMEOUT_S, Member
+from geomx.live.member import JOIN_TIMEOUT_S, Member, naming_the_lost
 from geomx.live.metering import meter
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
@@ -48,6 +49,8 @@ REFUSALS_NAMED = 100  # refused callers that the log of a node names; the C++ lo
 
 _GRACE_S = 1.0  # for the main thread to end after a loss or a signal; then the process exits
 _WATCH_S = 0.05
+MOST_TOLD = 10_000  # notices about members that a standby keeps
+POLL_S = 0.02  # interval at which a standby checks whether it has taken over
 _WORDS = 0  # descriptor of the pipe from the launcher: standard input
 _ENDING = {signal.SIGINT, signal.SIGTERM}
 _FAREWELL_S = 0.5  # for which the scheduler remains, so that all nodes receive its stop
@@ -69,6 +72,7 @@ class Node:
         if options.again and not continues:
             self._notes.again()
         self._member: Member | None = None
+        self._before: tuple[Member, Notes] | None = None  # this process was a standby
         self._interrupted = False
         self._leaves = False  # whether a signal has requested to leave before the run ends
         self._trains = False
@@ -125,6 +129,7 @@ class Node:
                 tls,
                 options.patience,
                 insecure,
+                options.stands_by,
             )
         member.on_kill = self._notes.killed
         if member.spec.faults.log_sync:
@@ -139,11 +144,31 @@ class Node:
         elif options.experiment:
             print(member.loop.address, flush=True)
         self._start(member)
+        if member.copy is not None:
+            self._stand_by(member, member.copy)
+            return
         member.wait_stopped(self._is_leaving)
         if self._leaves:
             member.loop.leave()
         if options.experiment:
             time.sleep(_FAREWELL_S)
+
+    def _stand_by(self, standby: Member, server: Member) -> None:
+        """Wait for the end of the run, and take the place of the global server if it is lost."""
+        latest: deque[Any] = deque(maxlen=MOST_TOLD)  # that the server may not have noted
+        with naming_the_lost(standby.loop):
+            while not server.loop.in_charge:
+                latest.extend(server.loop.members())
+                if standby.loop.wait_stopped(POLL_S):
+                    server.loop.close()
+                    return
+        self._before = standby, self._notes
+        self._member = server
+        self._notes = Notes(self._stem.with_name(stem(Path(), server.node.name).name), resumed=True)
+        self._notes.recovered(_core.clock_s())
+        self._start(server)
+        self._note_members(server, latest)
+        server.wait_stopped()
 
     def _journal(self) -> _core.Journal | None:
         """Open the journal of this node; None: it has none."""
@@ -207,6 +232,11 @@ class Node:
                 report["spans"] = [span for span in report["spans"] if span[1] != "wait"]
         with contextlib.suppress(OSError):  # the disk may be full; the exit status remains
             self._notes.end(status=status, **facts, **report)
+            if self._before is not None:  # as a standby
+                member, notes = self._before
+                member.loop.close()
+                stats = {**member.loop.stats(), "spans": [], "python": _core.python_costs()}
+                notes.end(status=status, **facts, **stats)
 
     def _watch(self) -> None:
         """Start a thread that ends this process after a signal or a loss, if it hangs."""
@@ -273,8 +303,11 @@ class Node:
         if member is None or not member.spec.faults.continues:
             return
         with self._telling:
-            for at_s, kind, names, *about in member.loop.members():
-                self._notes.member(at_s - member.started_s, kind, names, about)
+            self._note_members(member, member.loop.members())
+
+    def _note_members(self, member: Member, told: Iterable[Any]) -> None:
+        for at_s, kind, names, *about in told:
+            self._notes.member(at_s - member.started_s, kind, names, about)
 
     def _tell_refusals(self) -> None:
         """Log the callers refused since the last call."""
@@ -341,6 +374,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--resumes",
         action="store_true",
         help="the run is continued after all its processes were killed",
+    )
+    parser.add_argument(
+        "--stands-by", action="store_true", help="the node is the standby of a global server"
     )
     parser.add_argument(
         "--told", action="store_true", help="read from standard input which processes have ended"

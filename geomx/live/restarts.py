@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from geomx.cluster import NodeSpec
-from geomx.live.exit_status import LOST
+from geomx.live.exit_status import BROKEN, LOST
 from geomx.live.journal import Reader, durable, stem
 from geomx.live.relay import notice
 from geomx.live.spec import Spec
@@ -28,6 +28,12 @@ EMPTY_BYTES = 64
 def begun(journal: Path) -> bool:
     """Return whether a journal contains a node, from which a new process can continue."""
     return journal.exists() and journal.stat().st_size > EMPTY_BYTES
+
+
+def _how(status: int) -> str:
+    """Say how a process ended that was killed, was declared lost, or is out of reach."""
+    unusual = {LOST: "declared lost", BROKEN: "lost with the connection to its machine"}
+    return unusual.get(status) or f"killed by {signal.Signals(-status).name}"
 
 
 class Restarts:
@@ -45,15 +51,20 @@ class Restarts:
         self._killed: Counter[str] = Counter()  # kills by the scenario that were handled
         self._due: dict[str, float] = {}
         self._began_s: dict[str, float] = {}  # start of the latest process of each restarted node
+        self._alone: set[str] = set()  # global servers whose standby is lost, or took their place
         self._gone: set[str] = set()  # nodes that are lost and will not be restarted
         self._orphans: dict[str, list[str]] = defaultdict(
             list
         )  # workers by the server they wait for
 
     def journal(self, node: NodeSpec) -> Path | None:
-        """Return the path of a node's journal; None: it has none. Training scripts have none."""
+        """Return the path of a node's journal; None: it has none.
+
+        Training scripts have none, nor nodes without which training continues: they begin anew.
+        """
+        faults, tolerated = self._spec.faults, node.role in ("worker", "server")
         script = node.role == "worker" and self._spec.workload is None
-        if self._spec.faults.durable == "none" or script:
+        if faults.durable != "log" or script or (faults.continues and tolerated):
             return None
         return durable(self._directory, node.name)
 
@@ -76,6 +87,14 @@ class Restarts:
         """Return whether a node was started during the run."""
         return name in self._began_s
 
+    def idle(self, name: str) -> bool:
+        """Return whether a node was started while training went on, and has not taken part yet."""
+        if not self.again(name):
+            return False
+        notes = [next(iter(note)) for note in Reader(stem(self._directory, name)).new()]
+        latest = len(notes) - notes[::-1].index("again") if "again" in notes else 0
+        return "started" not in notes[latest:]
+
     def take(self, name: str, status: int) -> bool:
         """Record that the process of a node has ended, and decide how the run continues.
 
@@ -87,6 +106,8 @@ class Restarts:
             True if the node will be restarted, or training continues without it.
         """
         node = self._spec.cluster.node(name)
+        if self._stood_by(node, status):
+            return True
         journal = self.journal(node)
         if journal is not None:
             return status < 0 and begun(journal) and self._after_kill(name, status)
@@ -94,7 +115,7 @@ class Restarts:
             return False
         if status == LOST and node.role == "worker" and self._lost_server(node):
             return True
-        if status >= 0 and status != LOST:
+        if status >= 0 and status not in (LOST, BROKEN):
             return False
         return self._after_kill(name, status) or self._without(node)
 
@@ -115,7 +136,7 @@ class Restarts:
 
     def _after_kill(self, name: str, status: int) -> bool:
         """Plan the restart of a node that was killed or declared lost; return whether it is due."""
-        how = "declared lost" if status == LOST else f"killed by {signal.Signals(-status).name}"
+        how = _how(status)
         notes = list(Reader(stem(self._directory, name)).new())
         killed = [note["killed"] for note in notes if "killed" in note]
         if len(killed) > self._killed[name]:
@@ -131,6 +152,27 @@ class Restarts:
         self._made[name] += 1
         pause_s = restart_delay_s(self._made[name])
         self._plan(name, pause_s, f"{name} was {how}: restart {self._made[name]} of {limit}")
+        return True
+
+    def _stood_by(self, node: NodeSpec, status: int) -> bool:
+        """Look whether the run goes on without a node: it has a standby, or is one.
+
+        The scheduler is told that the process has ended, and decides. One that ends by itself would
+        come to the same end at its standby.
+        """
+        if status >= 0 and status != LOST:
+            return False
+        cluster = self._spec.cluster
+        server = cluster.stood_by(node) if node.role == "standby" else node
+        standby = cluster.standby_of(server)
+        if standby is None or server.name in self._alone:
+            return False
+        self._alone.add(server.name)
+        how = f"was {_how(status)}"
+        if node == server:
+            notice(f"{node.name} {how}: its standby, {standby.name}, takes its place")
+        else:
+            notice(f"{node.name} {how}: {server.name} has no standby now")
         return True
 
     def _lost_server(self, worker: NodeSpec) -> bool:

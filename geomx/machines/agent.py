@@ -55,6 +55,7 @@ def node_argv(
     experiment: Path | None = None,
     scheduler: str = "",
     patience_s: float | None = None,
+    again: bool = False,
 ) -> list[str]:
     """Return the command of a node's own process, a child of this one.
 
@@ -66,6 +67,7 @@ def node_argv(
         experiment: File of the experiment, for the scheduler.
         scheduler: Address of the scheduler, for other nodes.
         patience_s: Limit on the wait for other nodes, in seconds; None: the default.
+        again: Whether an earlier process of the node was lost.
     """
     role = ["--experiment", str(experiment)] if experiment else ["--scheduler", scheduler]
     number = [] if id is None else ["--id", str(id)]
@@ -73,6 +75,7 @@ def node_argv(
     return [
         sys.executable, "-P", "-m", "geomx.live", *role, "--name", name, *number,
         "--host", host, "--notes", str(notes), "--parent", str(os.getpid()), *patience,
+        *(["--again"] if again else []),
     ]  # fmt: skip
 
 
@@ -256,7 +259,7 @@ class _Attached:
             experiment.write_text(opening.experiment, encoding="utf-8")
         argv = node_argv(
             opening.name, opening.id, host, self._stem,
-            experiment=experiment, scheduler=opening.scheduler,
+            experiment=experiment, scheduler=opening.scheduler, again=opening.again,
         )  # fmt: skip
         return argv, env
 

@@ -54,6 +54,7 @@ class Opening:
         directory: Working directory of the command; empty: the agent's.
         env: Additional environment variables.
         tls: Contents of the PEM files by `geomx.live.access.FILES`; empty: no TLS.
+        again: Whether an earlier process of the node was lost.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Opening:
     directory: str = ""
     env: dict[str, str] = field(default_factory=dict)
     tls: dict[str, str] = field(default_factory=dict)
+    again: bool = False
 
     def line(self) -> bytes:
         """Return the encoded line."""

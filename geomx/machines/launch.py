@@ -55,11 +55,8 @@ def launch(
         remedy = "must be none: links between machines are not emulated"
         raise ConfigError("emulate", experiment.emulate, remedy)
     if experiment.faults.durable != "none":
-        remedy = "must be none: nodes on other machines are not restarted yet"
+        remedy = "must be none: nodes on several machines have neither logs nor standbys yet"
         raise ConfigError("faults.durable", experiment.faults.durable, remedy)
-    if experiment.faults.continues:
-        remedy = "must be stop or wait: nodes on other machines are not restarted yet"
-        raise ConfigError("faults.on_loss", "continue", remedy)
     emulation.check(experiment)
     access.check_token(experiment.faults.absent)
     start = _Start(job, experiment, directory, list(command))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import secrets
 import shlex
 import signal
 import subprocess
@@ -20,15 +19,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError, NodeLost, refused_file
+from geomx.live import access
 from geomx.live.diagnosis import Unjoined, culprit
-from geomx.live.exit_status import DONE
+from geomx.live.exit_status import BROKEN, DONE
 from geomx.live.journal import path as file_of
 from geomx.live.journal import stem
 from geomx.live.relay import Patience
+from geomx.live.restarts import Joins, Restarts
 from geomx.live.spec import Spec
 from geomx.machines.frames import BEAT_S, Opening, heard
 from geomx.results.files import naming
@@ -37,9 +38,6 @@ NOTICE_S = 2.0  # after the first failure: time for the other nodes to notice it
 POLITE_S = 6.0  # agents take up to four seconds to end their nodes
 KILLED_S = 5.0
 POLL_S = 0.05
-BROKEN = 255
-"""Exit status of a node whose connection broke, so that nothing else is known."""
-
 Tell = Callable[[str, str], None]
 
 
@@ -51,13 +49,22 @@ class Line:
         argv: Command that reaches it.
         directory: Directory of the run.
         tell: Called with the node's name and each line of its log.
+        again: Whether an earlier agent of this node has written to its files.
 
     Raises:
         OSError: The command cannot be started.
     """
 
-    def __init__(self, node: NodeSpec, argv: Sequence[str], directory: Path, tell: Tell) -> None:
+    def __init__(
+        self,
+        node: NodeSpec,
+        argv: Sequence[str],
+        directory: Path,
+        tell: Tell,
+        again: bool = False,
+    ) -> None:
         self.node = node
+        self._mode: Literal["a", "w"] = "a" if again else "w"
         self.status: int | None = None  # once it has ended
         self.address = ""
         self._argv = argv
@@ -73,7 +80,8 @@ class Line:
         self.refused = ""  # why its data could not be written
         self._said = ""  # last line on standard error
         self._lock = threading.Lock()
-        self._log = file_of(self._stem, ".log").open("w", encoding="utf-8", buffering=1)
+        log = file_of(self._stem, ".log")
+        self._log = log.open(self._mode, encoding="utf-8", buffering=1)
         pipe = subprocess.PIPE
         # A session of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
         self._process = subprocess.Popen(
@@ -141,7 +149,7 @@ class Line:
         status: int | None = None
         with (
             contextlib.ExitStack() as files,
-            file_of(self._stem, ".jsonl").open("w", encoding="utf-8", buffering=1) as notes,
+            file_of(self._stem, ".jsonl").open(self._mode, encoding="utf-8", buffering=1) as notes,
         ):
             kept: dict[str, IO[bytes]] = {}
             for line in self._process.stdout:
@@ -225,12 +233,15 @@ class RemoteJob:
         self._argv = argv
         self._opening = opening
         self._tell = tell
-        self._token = secrets.token_hex(16)
+        self._token = access.new_token()
         self._lines: list[Line] = []
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._introduced = False
         self._patience = Patience(spec.runtime.failure_timeout_s)
         self._unjoined = Unjoined(spec.cluster, directory, command)
+        self._restarts = Restarts(spec, directory)
+        self._joins = Joins(spec, directory)
+        self._replaced: list[Line] = []  # of processes that have ended, and whose nodes go on
 
     def __enter__(self) -> RemoteJob:
         """Connect to every machine.
@@ -241,11 +252,8 @@ class RemoteJob:
         (self.directory / "nodes").mkdir(parents=True, exist_ok=True)
         try:
             for node in self.spec.cluster.nodes:  # the scheduler comes first
-                argv = list(self._argv(node))
-                try:
-                    self._lines.append(Line(node, argv, self.directory, self._tell))
-                except OSError as error:
-                    raise NodeLost(node.name, f"{argv[0]}: {error.strerror}") from error
+                if node.id not in self._joins.late:
+                    self._connect(node)
             self._open(self._lines[0], experiment=self.spec.to_json())
         except BaseException:
             self.end()
@@ -271,12 +279,17 @@ class RemoteJob:
         scheduler = self._lines[0]
         if not self._introduced and scheduler.address:
             self._introduced = True
+            self._joins.announce(scheduler.address)
             for line in self._lines[1:]:
                 self._open(line, scheduler=scheduler.address)
         self._collect()
         for line in self._lines:
             if line.refused:
                 raise GeomxError(line.refused)
+        for node in (*self._restarts.due(), *self._joins.due()):
+            self._restarts.begins(node.name)
+            self._connect(node, again=True)
+            self._open(self._lines[-1], again=True, scheduler=scheduler.address)
         silent = [line for line in self._lines if line.opened and not line.heard]
         if silent:
             self._patience.waits(
@@ -291,7 +304,7 @@ class RemoteJob:
             raise culprit(self.spec.cluster, self.directory, self._ended)
         # Agents end all processes of their command.
         self._unjoined.check(self._ended, lambda name: False)
-        return len(self._ended) < len(self._lines)
+        return self._restarts.pending or any(line.status is None for line in self._lines)
 
     def end(self) -> None:
         """End every node: ask, wait, and leave unreachable ones to their agents."""
@@ -305,21 +318,47 @@ class RemoteJob:
                     line.kill()
             self._wait(KILLED_S)
 
-    def _open(self, line: Line, **more: str) -> None:
+    def _connect(self, node: NodeSpec, again: bool = False) -> None:
+        """Start the command that reaches the agent of a node; its line is the last."""
+        argv = list(self._argv(node))
+        try:
+            self._lines.append(Line(node, argv, self.directory, self._tell, again))
+        except OSError as error:
+            raise NodeLost(node.name, f"{argv[0]}: {error.strerror}") from error
+
+    def _open(self, line: Line, **more: Any) -> None:
         node = line.node
         about = {**self._opening(node), **more}
         line.open(Opening(name=node.name, id=node.id, token=self._token, **about))
 
     def _collect(self) -> None:
-        for line in self._lines:
-            if line.status is not None:
-                self._ended.setdefault(line.node.name, line.status)
+        """Take note of nodes that have ended; those that continue get another process."""
+        scheduler = self._lines[0]
+        over = scheduler.status == DONE
+        for line in [line for line in self._lines if line.status is not None]:
+            name, status = line.node.name, line.status
+            if status is None or name in self._ended or line in self._replaced:
+                continue
+            late = over and self._restarts.again(name)  # it came too late to take part
+            if late or (not line.refused and self._restarts.take(name, status)):
+                self._replaced.append(line)
+            else:
+                self._ended[name] = status
+        if over:
+            self._restarts.cancel()
+            self._joins.cancel()
+            for line in self._lines:
+                if line.status is None and self._restarts.idle(line.node.name):
+                    line.hang_up()
 
     def _wait(self, seconds: float) -> None:
+        """Wait until all have ended, which nothing replaces any more, or time is up."""
         deadline = time.monotonic() + seconds
-        while len(self._ended) < len(self._lines) and time.monotonic() < deadline:
-            self._collect()
+        while time.monotonic() < deadline and any(line.status is None for line in self._lines):
             time.sleep(POLL_S)
+        for line in self._lines:
+            if line.status is not None and line not in self._replaced:
+                self._ended.setdefault(line.node.name, line.status)
 
 
 def to_terminal(width: int) -> Tell:

@@ -19,7 +19,7 @@ import networkx as nx
 
 from geomx.cluster import Cluster, NodeSpec, Party, Role
 from geomx.cluster.routes import SHORTEST, WIDEST, WIDEST_OF
-from geomx.errors import near
+from geomx.errors import ConfigError, near
 from geomx.network.schedules import EDGE_CHANGES, check_changes, spread
 from geomx.network.validators import bandwidth, milliseconds, positive, probability, refuse, spelt
 from geomx.terminal.progress import stage
@@ -87,6 +87,32 @@ def with_global_servers(cluster: Cluster, count: int) -> Cluster:
         number = len(cluster.global_servers) + index
         name = _free_name(graph, f"{first.party}/global_server{number}")
         _add_beside(graph, first.name, name, "global_server")
+    return _cluster(graph)
+
+
+def with_standbys(cluster: Cluster, site: str | None) -> Cluster:
+    """Add a standby of every global server.
+
+    Args:
+        cluster: Left unchanged.
+        site: Site of the standbys, by its name in the tables; None: each is beside its global
+            server, with the same connections.
+
+    Returns:
+        A copy with standbys.
+
+    Raises:
+        ConfigError: There is no such site.
+    """
+    hosts = {node.party: node.name for node in reversed(cluster.nodes)}  # the first of each site
+    if site is not None and site not in hosts:
+        remedy = f"there is no such site; {near(site, list(hosts))}"
+        raise ConfigError("faults.standby", site, remedy)
+    graph = cluster.graph.copy()
+    for number, server in enumerate(cluster.global_servers):
+        neighbour = server.name if site is None else hosts[site]
+        party = graph.nodes[neighbour]["party"]
+        _add_beside(graph, neighbour, _free_name(graph, f"{party}/standby{number}"), "standby")
     return _cluster(graph)
 
 
@@ -270,6 +296,11 @@ def _cluster(graph: nx.DiGraph) -> Cluster:
         parties.append(Party(party, server, workers))
     if not parties:
         refuse("there is no party; at least one worker is needed")
+    standbys = _of_kind(graph, "standby")
+    if standbys and len(standbys) != len(_of_kind(graph, "global_server")):
+        refuse(f"there are {len(standbys)} standbys; each global server needs one, or none has any")
+    for name in standbys:
+        spec(name)
     return Cluster(graph.graph["name"], graph, tuple(nodes), tuple(parties))
 
 
@@ -280,6 +311,8 @@ def _check_reach(cluster: Cluster) -> None:
     centres = [(p.server.name, [worker.name for worker in p.workers]) for p in cluster.parties]
     centres += [(node.name, servers) for node in cluster.global_servers]
     centres += [(cluster.scheduler.name, everyone)]
+    for standby in cluster.standbys:
+        centres.append((standby.name, [cluster.stood_by(standby).name, *servers]))
     graph = cluster.graph
     parts = nx.strongly_connected_components(graph)  # within one, every node reaches every other
     part_of = {node: number for number, part in enumerate(parts) for node in part}

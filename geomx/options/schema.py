@@ -78,7 +78,12 @@ class FaultOptions:
     # log: nodes log what they receive in the folder durable/ of the run, and are restarted from
     # these logs when they are killed; other nodes wait meanwhile, as with wait. Workers that run
     # scripts or compute on GPUs have none.
-    durable: Annotated[str, OneOf(("none", "log"))] = "none"
+    # replica: each global server has a standby, which repeats all that it does, and takes its place
+    # at once when it is lost.
+    durable: Annotated[str, OneOf(("none", "log", "replica"))] = "none"
+    # With replica: the site (a party, or that of the global servers) where the standbys are; null:
+    # each is beside its global server, where nothing is sent over the WAN twice.
+    standby: str | None = None
     # Megabytes by which a log may grow before a snapshot of its node replaces it; at least four
     # times the snapshot.
     log_mb: Annotated[float, Ge(0)] = 64.0
@@ -110,6 +115,10 @@ class FaultOptions:
         if self.continues and self.durable == "log":
             remedy = "lets others wait for nodes that were killed; choose on_loss=wait with it"
             raise ConfigError("durable", self.durable, remedy)
+        if self.standby is not None and self.durable != "replica":
+            raise ConfigError(
+                "standby", self.standby, "has no effect without faults.durable=replica"
+            )
         if self.quorum is None and self.deadline_s is not None:
             raise ConfigError("deadline_s", self.deadline_s, "has no effect without faults.quorum")
         if self.quorum is None:

@@ -226,14 +226,14 @@ class Recorder:
         """
         self._timeline.count(Counter(name, time_s, value))
 
-    def fault(self, row: Mapping[str, Any]) -> None:
-        """Record a fault or a change of members: a row of ``faults`` in the summary."""
-        fault = dict(row)
-        self._faults.append(fault)
+    def fault(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Record a row of ``faults`` in the summary; return it, as more may be added to it."""
+        self._faults.append(fault := dict(row))
         if self.participation is not None:
             self.participation.fault(fault)
         if self._follower is not None:
             self._follower.fault(fault)
+        return fault
 
     def continues(self) -> Participation:
         """Record who takes part from now on, in a run that goes on without lost nodes."""

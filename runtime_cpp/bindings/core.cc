@@ -31,6 +31,7 @@ Role RoleOf(const std::string& name) {
   if (name == "server") return Role::kServer;
   if (name == "global_server") return Role::kGlobalServer;
   if (name == "scheduler") return Role::kScheduler;
+  if (name == "standby") return Role::kStandby;
   throw nb::value_error(("no role " + name).c_str());
 }
 
@@ -189,6 +190,8 @@ void init_core(nb::module_& m) {
       .def_rw("children", &NodeConfig::children)
       .def_rw("master", &NodeConfig::master)
       .def_rw("open", &NodeConfig::open)
+      .def_rw("standby", &NodeConfig::standby, nb::arg().none(), "On a global server: the node that stands by it.")
+      .def_rw("standbys", &NodeConfig::standbys, "On the scheduler: (global server, its standby).")
       .def("set_tree", [](NodeConfig& self, std::vector<std::pair<NodeId, NodeId>> tree) {
         std::sort(tree.begin(), tree.end());
         self.tree = std::move(tree);

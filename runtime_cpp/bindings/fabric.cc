@@ -52,6 +52,7 @@ const char* KindName(Notice::Kind kind) {
     case Notice::Kind::kEnds: return "ends";
     case Notice::Kind::kPartial: return "partial";
     case Notice::Kind::kTransferred: return "transferred";
+    case Notice::Kind::kMoved: return "moved";
     case Notice::Kind::kNonFinite: return "non_finite";
   }
   return "";
@@ -167,6 +168,11 @@ void init_fabric(nb::module_& m) {
            "Kill a node's process; the scheduler receives the reason.")
       .def("restart", &Fabric::Restart, "config"_a, "now_ns"_a,
            "Start a new process of a killed node; a worker needs another call of `train`.")
+      .def("stand_by", &Fabric::StandBy, "config"_a, "standby"_a,
+           "Let a node of the role standby repeat what the global server of `config` does, and take its place "
+           "when it is lost.")
+      .def("detour", &Fabric::Detour, "source"_a, "target"_a, "link"_a,
+           "Set the path of a link once the standby of one of its ends has taken that end's place.")
       .def("leave", &Fabric::Leave, "worker"_a, "now_ns"_a, "Let a worker leave the run.")
       .def("round", [](Fabric& self, NodeId node, Key key) {
         return self.node(node).worker().ValueRound(key);

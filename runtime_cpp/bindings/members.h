@@ -17,6 +17,7 @@ inline const char* MemberKind(Event::Kind kind) {
   switch (kind) {
     case Event::Kind::kGone: return "gone";
     case Event::Kind::kBack: return "back";
+    case Event::Kind::kMoved: return "moved";
     case Event::Kind::kTakesPart: return "takes_part";
     default: return "partial";
   }

@@ -297,6 +297,10 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Run the node of `config` and connect to its peers: over emulated links with `shape`, else with "
            "this congestion control, if the kernel has it. With a `journal`, the node is recorded, or "
            "resumed if the journal contains one.")
+      .def("announce", &Loop::Announce, "other"_a, nb::call_guard<nb::gil_scoped_release>(), "Tell its address.")
+      .def("stand_by", &Loop::StandBy, "config"_a, "roster"_a, "shape"_a.none(), "congestion"_a, "member"_a,
+           nb::call_guard<nb::gil_scoped_release>(), "Repeat a server by the records of a standby, `member`.")
+      .def_prop_ro("in_charge", &Loop::InCharge, "Whether this loop, which has stood by, has taken over.")
       .def("wait_started", &WaitStarted, "timeout_s"_a,
            "Wait until all nodes are connected; return that time, the start of the run, of clock_s().")
       .def("cut", &Loop::Cut, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),
@@ -327,7 +331,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Report to the scheduler, which this node must be, that the process of a member has ended.")
       .def("members", &Members,
            "Return notices of participation since the last call: (monotonic s, kind, names, key, shard, "
-           "round, global round, workers, late); kinds: gone, back, takes_part, partial.")
+           "round, global round, workers, late); kinds: gone, back, moved, takes_part, partial.")
       .def("close",
            [](Loop& self) {
              {

@@ -33,7 +33,8 @@ struct Event {
     kSuspect,     // `peer`, whose name is `text`, is silent, as `reason` says; the run waits for it
     kHeard,       // `peer` is suspect no longer: it was heard
     kGone,        // `peer`, whose name is `text`, is lost, as `reason` says; `round` is the epoch
-    kBack,        // a new process of `peer` takes part from now on; fields as of kGone
+    kBack,        // a new process of `peer`, at `address`, takes part from now on; fields as of kGone
+    kMoved,       // another process, at `address`, goes on where that of `peer` was; else as of kGone
     kTakesPart,   // server: `peer` has come back and contributes again, first to `round`
     kPartial,     // server: `round` closed without `values` (node ids); its sum includes `workers`
                   // workers, and contributions to earlier rounds (`late`); `above` is the global round
@@ -50,6 +51,7 @@ struct Event {
   std::uint32_t workers = 0;
   std::string text = {};
   std::string reason = {};
+  std::string address = {};
   std::vector<std::pair<std::string, std::string>> roster = {};  // (name, address)
   std::vector<double> values = {};
   std::vector<std::pair<NodeId, Round>> late = {};  // (source, the round that it was pushed for)
@@ -88,6 +90,12 @@ struct Work {
     }
   };
   Count encode, decode, aggregate, update;
+
+  void Add(const Work& more) {
+    for (Count Work::*kind : {&Work::encode, &Work::decode, &Work::aggregate, &Work::update}) {
+      (this->*kind).Add((more.*kind).bytes, (more.*kind).times);
+    }
+  }
 };
 
 // Lasting counts, for reports.

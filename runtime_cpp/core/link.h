@@ -23,6 +23,9 @@
 // had left. Its calls are counted from 0 again. Calls of a process that was replaced are not
 // answered.
 //
+// What must be safe elsewhere before it leaves is held back by a gate (gate.h); an end may then say
+// that it has received fewer messages than it has, and drops the others when they arrive again.
+//
 // The messages kept are bounded by those under way between two acknowledgements. Not thread-safe.
 #pragma once
 
@@ -34,6 +37,7 @@
 #include <vector>
 
 #include "core/archive.h"
+#include "core/gate.h"
 #include "core/message.h"
 
 namespace geomx {
@@ -73,6 +77,10 @@ template <class Item>
 class Outbox {
  public:
   void Add(Item item, bool numbered) { entries_.push_back({std::move(item), numbered}); }
+  // Adds a message before the newest `behind` ones. REQUIRES: these have not left.
+  void AddBefore(std::size_t behind, Item item, bool numbered) {
+    entries_.insert(entries_.end() - static_cast<std::ptrdiff_t>(behind), {std::move(item), numbered});
+  }
 
   // Messages that have not left on the present connection: At(0) is next.
   std::size_t unsent() const { return entries_.size() - left_; }
@@ -198,7 +206,19 @@ class Link {
  public:
   Outbox<Item> outbox;
   Arrivals arrivals;
+  Gate gate;
   std::uint32_t incarnation = 0;  // of the process at the calling end; 0: unknown
+
+  // Adds a message. One that tells nothing (`empty`: a heartbeat) is not held back.
+  void Add(Item item, bool numbered, bool empty = false) {
+    if (empty) return outbox.AddBefore(gate.held(), std::move(item), numbered);
+    outbox.Add(std::move(item), numbered);
+    gate.Added();
+  }
+  // Messages that have not left on the present connection and may leave.
+  std::size_t ready() const { return outbox.unsent() - gate.held(); }
+  // How many messages the other end may be told that this one has received.
+  std::uint32_t receipt() const { return gate.Receipt(arrivals.received()); }
 
   // Writes this end's counts and messages to a snapshot, or reads them into a fresh link: as if every
   // message had left. `message_of` returns the message of an item, `item_of` makes an item of one.
@@ -216,7 +236,7 @@ class Link {
 
   // ---- the end that calls ----
   Greeting Call() {
-    return {.incarnation = incarnation, .attempt = ++calls_, .received = arrivals.received()};
+    return {.incarnation = incarnation, .attempt = ++calls_, .received = receipt()};
   }
   LinkOutcome Answered(const Greeting& answer) {
     if (answer.attempt <= answered_ || answer.attempt > calls_) return LinkOutcome::kLate;
@@ -239,9 +259,10 @@ class Link {
     if (!first) return LinkOutcome::kMismatch;
     answered_ = call.attempt;
     incarnation = call.incarnation;
+    arrivals.Restart(receipt());  // the others will arrive again
     answer = {.incarnation = incarnation,
               .attempt = call.attempt,
-              .received = arrivals.received(),
+              .received = receipt(),
               .first = *first};
     return LinkOutcome::kCarried;
   }

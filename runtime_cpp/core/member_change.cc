@@ -10,7 +10,7 @@ Message Pack(const MemberChange& change) {
                                    change.epoch);
   message.header.key = change.incarnation;
   message.header.shard = change.who;
-  message.header.merge_count = change.back ? 1 : 0;
+  message.header.merge_count = change.moved ? 2 : change.back ? 1 : 0;
   return message;
 }
 
@@ -22,6 +22,7 @@ std::optional<MemberChange> UnpackMemberChange(const Message& message) {
   return MemberChange{.epoch = header.round,
                       .who = header.shard,
                       .back = header.merge_count > 0,
+                      .moved = header.merge_count == 2,
                       .incarnation = header.key,
                       .name = std::move((*words)[0]),
                       .reason = std::move((*words)[1]),

@@ -20,12 +20,13 @@ struct MemberChange {
   std::uint32_t epoch = 0;
   NodeId who = 0;
   bool back = false;               // a new process of that name takes part; otherwise: it is lost
+  bool moved = false;              // that process has the state of the one before (back, too)
   std::uint32_t incarnation = 0;   // of the process that is lost, or takes part
   std::string name = {};
   std::string reason = {};         // why it is lost
   std::string address = {};        // of the process that takes part
 
-  void Exchange(Archive& archive) { archive(epoch, who, back, incarnation, name, reason, address); }
+  void Exchange(Archive& archive) { archive(epoch, who, back, moved, incarnation, name, reason, address); }
 };
 
 // Converts a change to a message and back; Unpack returns nothing if the payload is invalid.

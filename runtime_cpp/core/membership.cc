@@ -73,6 +73,7 @@ void Membership::Hear(NodeId from, Time now) {
 // count.
 void Membership::HandleLinkLost(NodeId peer, const std::string& reason, Time now) {
   if (state_.config.heartbeat_interval <= 0 || state_.peers.Find(peer) == nullptr) return;
+  if (state_.peers.Away(peer)) return;  // it is lost already
   if (!beating_) {
     contacts_[peer].heard = now;
     next_beat_ = std::min(next_beat_, now + state_.config.heartbeat_interval);
@@ -125,29 +126,35 @@ void Membership::SendHeartbeats() {
   }
 }
 
+// Whether the run goes on without a peer as soon as it is suspect.
+bool Membership::IsDispensable(NodeId id) const {
+  const Role role = state_.peers.Find(id)->role;
+  const bool continues = state_.config.continues && (role == Role::kWorker || role == Role::kServer);
+  return continues || role_->Dispensable(id);
+}
+
 void Membership::LookForSilence(Time now) {
-  const Time bearable = std::max(state_.config.failure_timeout, state_.config.patience);
   std::vector<std::pair<NodeId, std::string>> lost;
   for (auto& [id, contact] : contacts_) {
     const Time silence = now - contact.heard;
+    const Time patience = IsDispensable(id) ? 0 : state_.config.patience;
+    const Time bearable = std::max(state_.config.failure_timeout, patience);
     if (silence <= state_.config.failure_timeout || contact.lost) continue;
     contact.lost = silence > bearable;
     if (contact.lost) {
-      lost.emplace_back(id, Reason(contact, silence));
+      lost.emplace_back(id, Reason(contact, bearable));
     } else if (!std::exchange(contact.suspect, true)) {
       state_.Emit({.kind = Event::Kind::kSuspect,
                    .peer = id,
                    .text = state_.peers.Find(id)->name,
-                   .reason = Reason(contact, silence)});
+                   .reason = Reason(contact, state_.config.failure_timeout)});
     }
   }
   for (const auto& [id, reason] : lost) HandleLinkDown(id, reason, now);
 }
 
-std::string Membership::Reason(const Contact& contact, Time silence) const {
-  const Time bearable = std::max(state_.config.failure_timeout, state_.config.patience);
-  const Time whole = silence > bearable ? bearable : state_.config.failure_timeout;
-  return "nothing heard for " + std::to_string(whole / kMillisecond) + " ms" +
+std::string Membership::Reason(const Contact& contact, Time silent_for) const {
+  return "nothing heard for " + std::to_string(silent_for / kMillisecond) + " ms" +
          (contact.broken.empty() ? "" : " since its connection ended (" + contact.broken + ")");
 }
 

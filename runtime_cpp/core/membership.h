@@ -96,7 +96,8 @@ class Membership {
   void SayBye();
   void SendHeartbeats();
   void LookForSilence(Time now);
-  std::string Reason(const Contact& contact, Time silence) const;
+  bool IsDispensable(NodeId id) const;
+  std::string Reason(const Contact& contact, Time silent_for) const;
 
   NodeState& state_;
   std::optional<Overlay>& overlay_;

@@ -18,7 +18,7 @@
 namespace geomx {
 
 inline constexpr std::uint32_t kMagic = 0x31584d47;  // "GMX1" in memory order
-inline constexpr std::uint8_t kWireVersion = 3;
+inline constexpr std::uint8_t kWireVersion = 4;
 inline constexpr std::size_t kHeaderBytes = 80;
 inline constexpr std::uint32_t kMaxPayloadBytes = 64u << 20;
 inline constexpr std::uint8_t kMaxChannel = 63;
@@ -48,8 +48,10 @@ enum class Kind : std::uint8_t {
   kMembers,      // scheduler -> all: a member is lost or back; between servers: a party's workers, and from which round
   kChallenge,    // on a new connection: payload = the called end's nonce
   kProof,        // payload = proof that the calling end knows the token (io/proof.h)
+  kRecords,    // global server -> its standby: records of its journal (replicator.h)
+  kReplicated, // standby -> its global server: it has applied the records up to batch `offset`
 };
-inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kProof) + 1;
+inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kReplicated) + 1;
 
 // True for the kinds that carry slices of a shard.
 inline bool IsTransfer(Kind kind) {
@@ -101,6 +103,7 @@ inline std::uint32_t LongestPayload(Kind kind) {
     case Kind::kInit:
     case Kind::kPush:
     case Kind::kValue:
+    case Kind::kRecords:
     case Kind::kRoster: return kMaxPayloadBytes;
     case Kind::kReport:
     case Kind::kReply: return 16u << 20;

@@ -91,6 +91,8 @@ bool Node::Expected(NodeId from, const Header& header) const {
     case Kind::kBarrier: return scheduler && FindPeer(from)->role == Role::kWorker;
     case Kind::kChallenge:
     case Kind::kProof: return false;
+    case Kind::kRecords: return state_.config.role == Role::kStandby && peers.IsParent(from);
+    case Kind::kReplicated: return false;  // see RecordedNode
     case Kind::kReport: return !state_.config.coordinators.empty();
     case Kind::kReply:
       return state_.config.scheduler == from || peers.IsParent(from) || (overlay_ && overlay_->IsHost(from));
@@ -160,6 +162,7 @@ void Node::Change(const MemberChange& change, Time now) {
   const NodeId who = change.who;
   if (who == state_.config.id) return;
   if (change.back) incarnations_[who] = change.incarnation;
+  if (change.moved) return Move(change, now);
   if (const Peer* peer = FindPeer(who)) {
     flows_.Forget(who);
     if (change.back) flows_.Renew(who);
@@ -174,9 +177,32 @@ void Node::Change(const MemberChange& change, Time now) {
         .key = change.incarnation,
         .round = change.epoch,
         .text = change.name,
-        .reason = change.back ? change.address : change.reason});
+        .reason = change.back ? "" : change.reason,
+        .address = change.address});
   role_->OnMember(who, change.back, now);
   if (start_due_ && change.back) StartWithParents(*start_due_, now);
+}
+
+void Node::ForgetStandby(Time now) {
+  if (!state_.config.standby) return;
+  SetAway(*state_.config.standby, true);
+  membership_.HandleChange(*state_.config.standby, false, now);
+}
+
+// Another process goes on where that of a member was: its link goes on, too.
+void Node::Move(const MemberChange& change, Time now) {
+  if (FindPeer(change.who) != nullptr) {
+    const bool here = state_.config.role == Role::kStandby && IsParent(change.who);
+    if (here) SetAway(change.who, true);  // the new process is this one
+    membership_.HandleChange(change.who, !here, now);
+  }
+  Emit({.kind = Event::Kind::kMoved,
+        .peer = change.who,
+        .key = change.incarnation,
+        .round = change.epoch,
+        .text = change.name,
+        .reason = change.reason,
+        .address = change.address});
 }
 
 std::string Node::Miscount(NodeId child, std::uint32_t merge_count) const {

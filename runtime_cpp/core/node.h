@@ -121,6 +121,8 @@ class Node {
     (void)now;
     membership_.Leave();
   }
+  // This process has taken the place of one that it stood by, and has no standby itself.
+  void ForgetStandby(Time now);
   // What this node waits for, once the run has started (on the scheduler: at any time). Takes time
   // in proportion to the number of shards.
   std::vector<Wait> ListWaits() const;
@@ -197,6 +199,7 @@ class Node {
   bool Expected(NodeId from, const Header& header) const;
   // Returns true if initial values and instructions may come from this child.
   bool IsMaster(NodeId id) const;
+  void Move(const MemberChange& change, Time now);
   void HandleControl(NodeId from, const Message& message, Time now);
   void StartWithParents(std::string age, Time now);
 

@@ -86,6 +86,9 @@ struct NodeConfig {
   // Scheduler: (parent, child) of all that are connected in the tree, ascending. A member's loss can
   // be reported by these, and by members of its overlays (`groups`) only.
   std::vector<std::pair<NodeId, NodeId>> tree;
+  std::optional<NodeId> standby;  // global server: the node that gets its journal (replicator.h)
+  // Scheduler: (global server, its standby), where there is one.
+  std::vector<std::pair<NodeId, NodeId>> standbys;
   std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // on this node, by number
   std::string name;
   std::vector<Peer> peers;          // nodes that this one is connected to; for the scheduler: all others

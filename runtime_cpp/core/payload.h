@@ -7,6 +7,7 @@
 // itself is small: the list of pieces is allocated separately and shared by copies.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -50,6 +51,34 @@ class Payload {
     return payload;
   }
 
+  // `head`, which `owner` keeps alive, and behind it `tail`. If that is phantom, so is the whole, but
+  // its first bytes are there (Start).
+  static Payload Behind(Bytes head, std::shared_ptr<const void> owner, const Payload& tail) {
+    std::vector<Bytes> pieces = {head};
+    pieces.insert(pieces.end(), tail.pieces().begin(), tail.pieces().end());
+    Payload payload = View(std::move(pieces), std::make_shared<Owners>(std::move(owner), tail.content_));
+    payload.size_ = head.size() + tail.size_;
+    payload.phantom_ = tail.phantom_;
+    return payload;
+  }
+  // The bytes from `offset` on; shares their memory.
+  Payload From(std::size_t offset) const {
+    std::vector<Bytes> rest;
+    std::size_t skip = offset;
+    for (const Bytes& piece : pieces()) {
+      const std::size_t passed = std::min(skip, piece.size());
+      skip -= passed;
+      rest.push_back(piece.subspan(passed));
+    }
+    if (phantom_) return Phantom(size_ - offset);
+    return View(std::move(rest), content_);
+  }
+  // All bytes in one piece; of a phantom payload, those at the start that are there.
+  Bytes Start(std::vector<std::byte>& scratch) const {
+    if (!phantom_) return Contiguous(scratch);
+    return content_ ? content_->pieces.front() : Bytes();
+  }
+
   std::size_t size() const { return size_; }
   bool phantom() const { return phantom_; }
   std::span<const Bytes> pieces() const {
@@ -77,6 +106,8 @@ class Payload {
     std::vector<Bytes> pieces;
     std::shared_ptr<const void> owner;
   };
+
+  using Owners = std::pair<std::shared_ptr<const void>, std::shared_ptr<const Content>>;
 
   std::size_t size_ : 63 = 0;
   std::size_t phantom_ : 1 = 0;

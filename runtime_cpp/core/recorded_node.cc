@@ -50,6 +50,12 @@ void RecordedNode::CommitNow() {
 // ---- calls -------------------------------------------------------------------------------------
 
 void RecordedNode::HandleMessage(NodeId from, const Message& message, Time now) {
+  if (IsStandby(from)) {  // its confirmations concern this process alone
+    if (message.header.kind == Kind::kReplicated && !replicator_->Confirm(message.header.offset)) {
+      return node_.Fail(from, "confirms records that were never sent");
+    }
+    return Hear(from, now);
+  }
   if (journal_) {
     if (message.header.kind == Kind::kHeartbeat) {
       heard_[from] = now;
@@ -62,10 +68,11 @@ void RecordedNode::HandleMessage(NodeId from, const Message& message, Time now) 
 }
 
 void RecordedNode::Hold(NodeId from, const Message& message, Time at) {
-  if (journal_ && message.header.kind != Kind::kHeartbeat) AddMessage(RecordKind::kHold, from, message, at);
+  if (journal_ && !IsStandby(from) && message.header.kind != Kind::kHeartbeat) AddMessage(RecordKind::kHold, from, message, at);
 }
 
 void RecordedNode::Release(NodeId from, const Message& message, Time now) {
+  if (IsStandby(from)) return HandleMessage(from, message, now);
   if (journal_ && message.header.kind != Kind::kHeartbeat) {
     heard_.erase(from);
     Add(RecordWriter(RecordKind::kRelease).Put(now));
@@ -226,7 +233,7 @@ void RecordedNode::Snapshot(JournalOut& out, const OutsideNode& outside, Time no
 // ---- links -------------------------------------------------------------------------------------
 
 void RecordedNode::Received(NodeId peer, std::uint32_t count) {
-  if (journal_) Add(RecordWriter(RecordKind::kReceived).Put(peer).Put(count));
+  if (journal_ && !IsStandby(peer)) Add(RecordWriter(RecordKind::kReceived).Put(peer).Put(count));
 }
 
 void RecordedNode::Renewed(NodeId peer, std::uint32_t incarnation, bool anew) {

@@ -9,15 +9,18 @@
 // 34 (3), 2002.
 //
 // Heartbeats are not recorded: they affect only which peers count as silent. Without a journal
-// nothing is recorded, and a call costs one more comparison.
+// nothing is recorded, and a call costs one more comparison. The journal may go to a standby instead
+// of a file (replicator.h); messages between the two are not recorded.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/node.h"
 #include "core/records.h"
+#include "core/replicator.h"
 #include "core/snapshot.h"
 #include "core/worker.h"
 
@@ -30,6 +33,21 @@ class RecordedNode {
   // Records calls to `journal`, which must outlive this, from now on; null: stops recording.
   void RecordTo(JournalOut* journal) { journal_ = journal; }
   bool recorded() const { return journal_ != nullptr; }
+  // Records calls, from now on, to the node's standby, a peer that gets them in messages.
+  void ReplicateTo(NodeId standby) {
+    replicator_ = std::make_unique<Replicator>(config().id, standby);
+    journal_ = replicator_.get();
+  }
+  // The standby is lost, or no longer needed: calls are not recorded any more.
+  void StopReplicating() {
+    if (replicator_ == nullptr) return;
+    journal_ = nullptr;
+    replicator_.reset();
+    sends_.clear();
+    heard_.clear();
+  }
+  const Replicator* replicator() const { return replicator_.get(); }  // null: there is no standby
+  JournalOut& journal() { return *journal_; }  // REQUIRES: recorded()
   // Makes all records durable. Throws JournalError.
   void Commit() {
     if (journal_) CommitNow();
@@ -72,11 +90,11 @@ class RecordedNode {
   void Release(NodeId from, const Message& message, Time now);
   // The fate of the message that PollTransmit returned last.
   void Took(NodeId peer, Lane lane, const Message& message, Fate fate) {
-    if (journal_ && message.header.kind != Kind::kHeartbeat) AddSend(peer, lane, fate, true);
+    if (journal_ && message.header.kind != Kind::kHeartbeat && !IsStandby(peer)) AddSend(peer, lane, fate, true);
   }
   // The fate of the oldest message under way on a lane.
   void Left(NodeId peer, Lane lane, Fate fate) {
-    if (journal_) AddSend(peer, lane, fate, false);
+    if (journal_ && !IsStandby(peer)) AddSend(peer, lane, fate, false);
   }
   // The other end of a link has received `count` messages: a replay need not keep them.
   void Received(NodeId peer, std::uint32_t count);
@@ -84,11 +102,26 @@ class RecordedNode {
   // begins.
   void Renewed(NodeId peer, std::uint32_t incarnation, bool anew);
 
+  // ---- Node's functions; the standby's queue also has records ----
+  std::optional<Message> PollTransmit(NodeId peer, Lane lane) {
+    if (IsStandby(peer) && lane == Lane::kReliable && replicator_->HasMessage() && !node_.HasHeartbeat(peer)) {
+      return replicator_->Poll();
+    }
+    return node_.PollTransmit(peer, lane);
+  }
+  bool HasMessage(NodeId peer, Lane lane) const {
+    return node_.HasMessage(peer, lane) ||
+           (IsStandby(peer) && lane == Lane::kReliable && replicator_->HasMessage());
+  }
+  void TakeDirty(std::vector<NodeId>& dirty) {
+    node_.TakeDirty(dirty);
+    if (replicator_ && replicator_->TakeNews()) dirty.push_back(replicator_->standby());
+  }
+
+  bool Quiet() const { return node_.Quiet() && !(replicator_ && replicator_->HasMessage()); }
+
   // ---- Node's functions, unchanged ----
-  std::optional<Message> PollTransmit(NodeId peer, Lane lane) { return node_.PollTransmit(peer, lane); }
-  bool HasMessage(NodeId peer, Lane lane) const { return node_.HasMessage(peer, lane); }
   bool HasHeartbeat(NodeId peer) const { return node_.HasHeartbeat(peer); }
-  void TakeDirty(std::vector<NodeId>& dirty) { node_.TakeDirty(dirty); }
   std::optional<Event> PollEvent() { return node_.PollEvent(); }
   Time PollTimeout() const { return node_.PollTimeout(); }
   Work TakeWork() { return node_.TakeWork(); }
@@ -98,6 +131,8 @@ class RecordedNode {
   const NodeConfig& config() const { return node_.config(); }
   const Peer* FindPeer(NodeId id) const { return node_.FindPeer(id); }
   NodeStats stats() const { return node_.stats(); }
+  std::uint32_t Incarnation(NodeId id) const { return node_.Incarnation(id); }
+  void Describe(Digest& digest) const { node_.Describe(digest); }
   bool started() const { return node_.started(); }
   bool stopped() const { return node_.stopped(); }
   // For what changes nothing. Throws std::logic_error for any other role.
@@ -105,6 +140,8 @@ class RecordedNode {
   // For a replay, and tests: calls to it are not recorded.
   Node& node() { return node_; }
   const Node& node() const { return node_; }
+
+  bool IsStandby(NodeId peer) const { return replicator_ && replicator_->standby() == peer; }
 
  private:
   struct Send {
@@ -126,6 +163,7 @@ class RecordedNode {
 
   Node node_;
   JournalOut* journal_ = nullptr;
+  std::unique_ptr<Replicator> replicator_;  // or null; it is the journal then
   std::vector<Send> sends_;       // since the last record
   std::map<NodeId, Time> heard_;  // since the last timeout; only a timeout looks at these times
 };

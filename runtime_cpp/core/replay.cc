@@ -19,6 +19,9 @@ namespace {
 void Replay::Apply(std::span<const std::byte> body, Payload payload) {
   RecordReader record(body);
   try {
+    if (!body.empty() && static_cast<RecordKind>(body.front()) == RecordKind::kBegin) {
+      handler_.OnBegin(JournalBegin::Read(body));
+    }
     now_ = TimeOf(body).value_or(now_);
     Apply(record, std::move(payload));
   } catch (const std::logic_error& error) {
@@ -124,7 +127,9 @@ void Replay::Apply(RecordReader& record, Payload payload) {
     case RecordKind::kIncarnation: {
       const auto peer = record.Get<NodeId>();
       const auto incarnation = record.Get<std::uint32_t>();
-      handler_.OnRenewed(peer, incarnation, record.Get<bool>());
+      const auto anew = record.Get<bool>();
+      if (anew) ForgetHeld(peer);
+      handler_.OnRenewed(peer, incarnation, anew);
       break;
     }
     case RecordKind::kDeclare:
@@ -261,9 +266,17 @@ void Replay::Resume(Time now) {
 
 // Called after each call, as in a driver.
 void Replay::Follow(Time now) {
-  node_.TakeWork();
+  work_.Add(node_.TakeWork());
   for (auto& end : node_.TakeDeviceWork()) ends_.push_back(std::move(end));
-  while (auto event = node_.PollEvent()) handler_.OnEvent(std::move(*event), now);
+  while (auto event = node_.PollEvent()) {
+    if (event->kind == Event::Kind::kGone) ForgetHeld(event->peer);
+    handler_.OnEvent(std::move(*event), now);
+  }
+}
+
+// Nothing that a process has sent arrives after it was declared lost.
+void Replay::ForgetHeld(NodeId from) {
+  std::erase_if(held_, [from](const auto& each) { return each.second.from == from; });
 }
 
 // ---- messages that leave -----------------------------------------------------------------------

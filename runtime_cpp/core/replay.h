@@ -24,6 +24,7 @@ class Replay {
   class Handler {
    public:
     virtual ~Handler() = default;
+    virtual void OnBegin(const JournalBegin& begin) { (void)begin; }
     virtual void OnTaken(NodeId peer, const Message& message) = 0;  // out of the node's queues
     virtual void OnLinked(NodeId peer, Message message) = 0;  // and on its link; it may have left
     virtual void OnArrived(NodeId peer) = 0;                  // a numbered message
@@ -53,6 +54,8 @@ class Replay {
 
   std::uint32_t restarts() const { return restarts_; }  // recorded in the journal
   std::uint64_t records() const { return records_; }
+  // The work that the node has done since the last call.
+  Work TakeWork() { return std::exchange(work_, {}); }
 
   // ---- what is left to do after the last record ----
   std::vector<Held> TakeHeld();          // in the order of arrival
@@ -68,6 +71,7 @@ class Replay {
   Message Poll(NodeId peer, Lane lane);
   void Settle(NodeId peer, Lane lane, Fate fate, Message message);
   void Follow(Time now);
+  void ForgetHeld(NodeId from);
   void Resume(Time now);
   void Initialise(RecordReader& record, const Payload& payload);
   void Load(RecordReader& record);
@@ -84,6 +88,7 @@ class Replay {
   std::uint64_t records_ = 0;
   bool fresh_ = true;           // no call has been made to the node
   std::uint32_t restarts_ = 0;
+  Work work_;
 };
 
 }  // namespace geomx

@@ -13,6 +13,7 @@ std::unique_ptr<RoleLogic> MakeRole(Node& node) {
     case Role::kServer: return MakeServer(node);
     case Role::kGlobalServer: return MakeGlobalServer(node);
     case Role::kScheduler: return MakeScheduler(node);
+    case Role::kStandby: return MakeStandby(node);
   }
   throw std::invalid_argument("no such role");
 }

@@ -44,6 +44,9 @@ class RoleLogic {
   virtual void OnLate(NodeId peer, const Message& message, Time now) {
     (void)peer, (void)message, (void)now;
   }
+  // Returns true if the run goes on at once without `peer`: it has a standby, or is one. It counts as
+  // lost as soon as it is suspect.
+  virtual bool Dispensable(NodeId peer) const { return (void)peer, false; }
   // All members have finished.
   virtual void OnStop(Time now) { (void)now; }
   // Returns true if instructions about optimizers' states may come from above: they were asked for.
@@ -66,6 +69,7 @@ std::unique_ptr<RoleLogic> MakeRole(Node& node);
 std::unique_ptr<RoleLogic> MakeServer(Node& node);
 std::unique_ptr<RoleLogic> MakeGlobalServer(Node& node);
 std::unique_ptr<RoleLogic> MakeScheduler(Node& node);
+std::unique_ptr<RoleLogic> MakeStandby(Node& node);
 // The current value of a shard, or null. REQUIRES: `role` is a global server's.
 const Buffer* GlobalValueOf(const RoleLogic& role, Key key, std::uint32_t shard);
 

@@ -11,6 +11,7 @@
 
 #include "core/barriers.h"
 #include "core/ended_link.h"
+#include "core/member_list.h"
 #include "core/node.h"
 #include "core/tree.h"
 
@@ -19,14 +20,14 @@ namespace {
 
 class Scheduler final : public RoleLogic {
  public:
-  explicit Scheduler(Node& node) : RoleLogic(node), tree_(node.config().tree) {
+  explicit Scheduler(Node& node) : RoleLogic(node), tree_(node.config().tree), standbys_(node.config().standbys) {
     const NodeConfig& config = node.config();
     for (const Peer& peer : config.peers) {
       workers_ += peer.role == Role::kWorker;
       if (std::find(config.absent.begin(), config.absent.end(), peer.id) == config.absent.end()) continue;
-      absent_[peer.id] = {.who = peer.id, .name = peer.name, .reason = "it has not joined yet"};
+      members_.Await(peer);
     }
-    expected_ = config.peers.size() - absent_.size();
+    expected_ = config.peers.size() - members_.absent();
   }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override {
@@ -69,7 +70,7 @@ class Scheduler final : public RoleLogic {
     }
     const bool ended = message.header.round == kLinkEnded;
     if (ended && node_.config().continues && HasLeft(lost->id)) return;
-    if (IsOld(lost->id, message.header.key)) return;
+    if (members_.IsOld(lost->id, message.header.key)) return;
     const bool believed = tree_.IsParent(peer, lost->id) || left_.contains(lost->id) ||
                           (lost->role == Role::kServer && tree_.AllChildrenIn(lost->id, left_));
     if (!ended && believed) return DeclareDead(*lost, (*words)[1], now);
@@ -85,15 +86,15 @@ class Scheduler final : public RoleLogic {
     const bool tell = !HasLeft(peer) || (news && node_.config().continues);
     const Peer* lost = tell ? node_.FindPeer(peer) : nullptr;
     if (lost != nullptr) DeclareDead(*lost, reason, now);
-    if (node_.config().continues) gone_.erase(peer);  // a new process may take its place
+    if (node_.config().continues || members_.IsBack(peer)) gone_.erase(peer);  // another process may take its place
   }
 
   // A message of a process that was declared lost, or of its successor.
   void OnLate(NodeId peer, const Message& message, Time now) override {
     if (message.header.kind == Kind::kJoin) return Join(peer, message, now);
-    if (message.header.kind == Kind::kReady && joining_.contains(peer)) return Return(peer, now);
+    if (message.header.kind == Kind::kReady && members_.IsJoining(peer)) return Return(peer, now);
     if (message.header.kind == Kind::kHeartbeat || !refused_.insert(peer).second) return;
-    const std::string reason = std::string(kTakenForLost) + absent_.at(peer).reason;
+    const std::string reason = std::string(kTakenForLost) + members_.WhyAbsent(peer);
     node_.SendAnyway(peer, ControlMessage(Kind::kDead, {node_.FindPeer(peer)->name, reason}));
   }
 
@@ -101,13 +102,13 @@ class Scheduler final : public RoleLogic {
     const auto all_but = [&](Wait::Kind kind, auto here, bool workers, Round round = 0) {
       Wait wait{.kind = kind, .whom = {}, .round = round};
       for (const Peer& each : node_.config().peers) {
-        if (absent_.contains(each.id)) continue;
+        if (members_.IsAbsent(each.id)) continue;
         if ((!workers || each.role == Role::kWorker) && !here(each.id)) wait.whom.push_back(each.id);
       }
       if (!wait.whom.empty()) waits.Add(wait);
     };
-    if (addresses_.size() < expected_) {
-      return all_but(Wait::Kind::kJoin, [&](NodeId id) { return addresses_.contains(id); }, false);
+    if (members_.size() < expected_) {
+      return all_but(Wait::Kind::kJoin, [&](NodeId id) { return members_.Has(id); }, false);
     }
     if (!node_.started()) {
       return all_but(Wait::Kind::kReady, [&](NodeId id) { return ready_.contains(id); }, false);
@@ -127,11 +128,15 @@ class Scheduler final : public RoleLogic {
       const EndedLink link = std::move(ended_.front());
       ended_.erase(ended_.begin());
       if (node_.stopped() || !dead_.empty()) continue;
-      if (absent_.contains(link.one) || absent_.contains(link.other)) continue;
-      if (IsOld(link.other, link.incarnation)) continue;
+      if (members_.IsAbsent(link.one) || members_.IsAbsent(link.other)) continue;
+      if (members_.IsOld(link.other, link.incarnation)) continue;
       const NodeId silent = MoreSilent(link.one, link.other, now);
       if (node_.membership().Silence(silent, now) > node_.config().failure_timeout / 2) {
         DeclareDead(*node_.FindPeer(silent), link.reason, now);
+        continue;
+      }
+      if (const auto spare = standbys_.Spare(link.one, link.other)) {
+        DeclareDead(*node_.FindPeer(*spare), link.reason, now);
         continue;
       }
       if (node_.config().continues) {  // drop the one that the run needs less
@@ -162,11 +167,13 @@ class Scheduler final : public RoleLogic {
     return std::min(look_again_, ended_.empty() ? kNever : ended_.front().due);
   }
 
+  bool Dispensable(NodeId peer) const override { return standbys_.HasOne(peer) || standbys_.ServerOf(peer); }
+
   void Describe(Digest&) const override {}  // it has no part in training
 
   void Exchange(Archive& archive) override {
-    archive(ended_, expected_, addresses_, incarnations_, ready_, left_, workers_left_, dead_, gone_,
-            barriers_, absent_, back_, joining_, early_, refused_, epoch_, started_at_, look_again_);
+    archive(ended_, expected_, ready_, left_, workers_left_, dead_, gone_,
+            barriers_, members_, early_, refused_, started_at_, look_again_, standbys_);
   }
 
  private:
@@ -197,90 +204,52 @@ class Scheduler final : public RoleLogic {
     if (node_.started() && node_.config().continues) {
       return JoinLate(*member, (*words)[2], message.header.round, now);
     }
-    if (absent_.contains(peer)) return early_.insert_or_assign(peer, message), void();
-    if (addresses_.contains(peer)) return node_.Fail(peer, "joined twice");
-    addresses_[peer] = (*words)[2];
-    incarnations_[peer] = message.header.round;
-    if (addresses_.size() < expected_) return;
+    if (members_.IsAbsent(peer)) return early_.insert_or_assign(peer, message), void();
+    if (members_.Has(peer)) return node_.Fail(peer, "joined twice");
+    members_.Join(peer, (*words)[2], message.header.round);
+    if (members_.size() < expected_) return;
     Event roster{.kind = Event::Kind::kRoster, .text = node_.config().experiment};
-    ToAll(Kind::kRoster, {node_.config().experiment, Lines(&roster)});
-    node_.Emit(std::move(roster));
-  }
-
-  // The roster, a line per member.
-  std::string Lines(Event* roster) {
-    std::string lines;
     for (const Peer& each : node_.config().peers) {
-      if (!addresses_.contains(each.id)) continue;  // it has not joined yet
-      lines += each.name + "\t" + addresses_[each.id] + "\t" + std::to_string(incarnations_[each.id]) +
-               "\n";
-      if (roster != nullptr) roster->roster.emplace_back(each.name, addresses_[each.id]);
+      if (members_.Has(each.id)) roster.roster.emplace_back(each.name, members_.AddressOf(each.id));
     }
-    return lines;
+    ToAll(Kind::kRoster, {node_.config().experiment, members_.Lines(node_.config().peers)});
+    node_.Emit(std::move(roster));
   }
 
   // ---- members that are lost and come back ----
 
   // A new process of a member has joined. It is told the experiment, from which it builds its node.
   void JoinLate(const Peer& member, const std::string& address, Round incarnation, Time now) {
-    if (!absent_.contains(member.id)) Lose(member, kReplaced, now);
+    if (!members_.IsAbsent(member.id)) Lose(member, kReplaced, now);
     if (node_.stopped()) return;
-    joining_[member.id] = {.who = member.id,
-                           .back = true,
-                           .incarnation = incarnation,
-                           .name = member.name,
-                           .address = address};
-    addresses_[member.id] = address;
-    incarnations_[member.id] = incarnation;
-    node_.SendAnyway(member.id, ControlMessage(Kind::kRoster, {node_.config().experiment, Lines(nullptr)},
-                                               epoch_ + 1));
+    members_.JoinLate(member, address, incarnation);
+    const std::string lines = members_.Lines(node_.config().peers);
+    node_.SendAnyway(member.id, ControlMessage(Kind::kRoster, {node_.config().experiment, lines},
+                                               members_.epoch() + 1));
   }
 
   // That node is ready and takes the member's place. It is told of all lost members, and all others
   // are told of it.
   void Return(NodeId member, Time now) {
-    MemberChange change = std::move(joining_.extract(member).mapped());
     if (node_.stopped()) return;
-    change.epoch = ++epoch_;
-    absent_.erase(member);
+    const auto earlier = members_.Changes();
+    const MemberChange change = members_.Return(member);
     refused_.erase(member);
     left_.erase(member);
     workers_left_.erase(member);
     barriers_.Renew(member);
     node_.Change(change, now);
-    for (const auto& [epoch, known] : Changes()) node_.Send(member, Pack(known));
-    back_[member] = change;
+    for (const auto& [epoch, known] : earlier) {
+      if (known.who != member) node_.Send(member, Pack(known));
+    }
     for (const Peer& peer : node_.config().peers) node_.Send(peer.id, Pack(change));
     node_.Send(member, ControlMessage(Kind::kStart, {std::to_string(now - started_at_)}));
   }
 
-  // Whether a report is about an earlier process of a member than the one that takes part.
-  bool IsOld(NodeId member, std::uint32_t incarnation) const {
-    const auto back = back_.find(member);
-    return back != back_.end() && back->second.incarnation != incarnation;
-  }
-
-  // The latest change of each member that is lost or has come back, by epoch.
-  std::map<std::uint32_t, MemberChange> Changes() const {
-    std::map<std::uint32_t, MemberChange> changes;
-    for (const auto* members : {&absent_, &back_}) {
-      for (const auto& [id, change] : *members) changes[change.epoch] = change;
-    }
-    changes.erase(0);  // members that have not joined yet, as the experiment says
-    return changes;
-  }
-
   // Training continues without a worker, or a party.
   void Lose(const Peer& lost, const std::string& reason, Time now) {
-    if (absent_.contains(lost.id)) return;
-    const MemberChange change{.epoch = ++epoch_,
-                              .who = lost.id,
-                              .incarnation = incarnations_[lost.id],
-                              .name = lost.name,
-                              .reason = reason};
-    absent_[lost.id] = change;
-    back_.erase(lost.id);
-    joining_.erase(lost.id);
+    if (members_.IsAbsent(lost.id)) return;
+    const MemberChange change = members_.Lose(lost, reason);
     node_.Change(change, now);
     for (const Peer& peer : node_.config().peers) node_.Send(peer.id, Pack(change));
     if (lost.role != Role::kWorker) return;
@@ -293,7 +262,7 @@ class Scheduler final : public RoleLogic {
   std::size_t Present() const {
     const auto& peers = node_.config().peers;
     return static_cast<std::size_t>(std::count_if(peers.begin(), peers.end(), [&](const Peer& each) {
-      return each.role == Role::kWorker && !absent_.contains(each.id) &&
+      return each.role == Role::kWorker && !members_.IsAbsent(each.id) &&
              !workers_left_.contains(each.id);
     }));
   }
@@ -361,7 +330,39 @@ class Scheduler final : public RoleLogic {
     node_.Emit({.kind = Event::Kind::kStopped});
   }
 
+  // ---- standbys ----
+
+  // The standby of a lost global server goes on in its place, and all are told where that is.
+  void Move(const Peer& lost, const std::string& reason, Time now) {
+    const MemberChange change = members_.Move(lost, standbys_.Take(lost.id), reason);
+    node_.Change(change, now);
+    for (const Peer& peer : node_.config().peers) {
+      if (peer.id != lost.id) node_.Send(peer.id, Pack(change));
+    }
+  }
+
+  // A global server goes on without its standby.
+  void LoseStandby(NodeId server, const Peer& standby, const std::string& reason, Time now) {
+    standbys_.Take(server);
+    const MemberChange change = members_.Lose(standby, reason);
+    node_.Change(change, now);
+    node_.Send(server, Pack(change));
+  }
+
+  // Handles the loss of a node that has a standby, or is one. Returns whether the run goes on as before.
+  bool StoodBy(const Peer& lost, const std::string& reason, Time now) {
+    if (node_.stopped() || !node_.started()) return false;
+    if (lost.role == Role::kStandby) {
+      if (const auto server = standbys_.ServerOf(lost.id)) LoseStandby(*server, lost, reason, now);
+      return true;
+    }
+    if (!standbys_.HasOne(lost.id)) return false;
+    Move(lost, reason, now);
+    return true;
+  }
+
   void DeclareDead(const Peer& lost, const std::string& reason, Time now) {
+    if (StoodBy(lost, reason, now)) return;
     const bool bearable = lost.role == Role::kWorker || lost.role == Role::kServer;
     if (node_.config().continues && node_.started() && !node_.stopped() && bearable) {
       return Lose(lost, reason, now);
@@ -375,20 +376,16 @@ class Scheduler final : public RoleLogic {
   static constexpr Time kLinkGrace = kSecond / 2;
 
   const Tree tree_;
+  StandbyPairs standbys_;
   std::vector<EndedLink> ended_;  // connections between members, by the time at which they count
   std::size_t workers_ = 0;
   std::size_t expected_ = 0;  // members before the start
-  std::map<NodeId, std::string> addresses_;
-  std::map<NodeId, Round> incarnations_;  // of each name's process, as the driver counts them
   std::set<NodeId> ready_, left_, workers_left_;
   std::set<NodeId> dead_, gone_;  // declared dead; connection to this node ended
   Barriers barriers_;
-  std::map<NodeId, MemberChange> absent_;  // lost members that training continues without
-  std::map<NodeId, MemberChange> back_;    // members whose process is not the first
-  std::map<NodeId, MemberChange> joining_; // lost members of which a new process has joined
+  MemberList members_;
   std::map<NodeId, Message> early_;        // joins of members that are to join later
   std::set<NodeId> refused_;               // of the absent, those that have been told
-  std::uint32_t epoch_ = 0;
   Time started_at_ = 0;
   Time look_again_ = kNever;  // for workers missing at a barrier
 };

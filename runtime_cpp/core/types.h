@@ -31,7 +31,7 @@ using NodeId = std::uint32_t;  // position in the roster
 using Key = std::uint32_t;     // a tensor
 using Round = std::uint32_t;   // 0 is the initial value; a key's first synchronisation is round 1
 
-enum class Role : std::uint8_t { kWorker, kServer, kGlobalServer, kScheduler };
+enum class Role : std::uint8_t { kWorker, kServer, kGlobalServer, kScheduler, kStandby };
 
 enum class Direction : std::uint8_t { kPush, kPull };
 inline constexpr int kDirections = 2;

@@ -27,8 +27,8 @@ void Fabric::AddNode(NodeConfig config, std::shared_ptr<const Costs> costs) {
   if (config.id != endpoints_.size()) throw std::invalid_argument("node ids must come in order");
   if (config.device) throw std::invalid_argument("a simulated node has no device");
   Endpoint endpoint;
-  endpoint.node = std::make_unique<Node>(std::move(config));
-  endpoint.node->AssumeStarted();
+  endpoint.node = std::make_unique<RecordedNode>(std::move(config));
+  endpoint.node->node().AssumeStarted();
   endpoint.costs = std::move(costs);
   endpoints_.push_back(std::move(endpoint));
 }
@@ -129,9 +129,10 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   Link& link = links_[index];
   const int which = static_cast<int>(lane);
   if (network_.Busy(link.lanes[which])) return true;
+  if (link.detour) Turn(link, which);
   if (lane == Lane::kBestEffort && link.gives_way && MustWait(index, now)) return false;
   Endpoint& source = endpoints_[link.stats.source];
-  auto message = link.broken ? NextOver(link, lane)
+  auto message = link.broken ? NextOver(link, lane, now)
                              : source.node->PollTransmit(link.stats.target, lane);
   if (!message) return false;
   const std::size_t bytes = message->wire_bytes();
@@ -237,12 +238,6 @@ void Fabric::Pump(NodeId id, Time now) {
 
 // ---- endpoints -------------------------------------------------------------------------------
 
-double Fabric::WorkSeconds(const Endpoint& endpoint, const Work& work) const {
-  const Costs& costs = *endpoint.costs;
-  return costs.encode.For(work.encode) + costs.decode.For(work.decode) +
-         costs.aggregate.For(work.aggregate) + costs.update.For(work.update);
-}
-
 std::vector<Time> Fabric::Worked() const {
   std::vector<Time> worked;
   worked.reserve(endpoints_.size());
@@ -280,12 +275,14 @@ void Fabric::Serve(NodeId id, Time now) {
     const std::uint32_t place = std::exchange(waiting, messages_[waiting].next);
     const Message& message = messages_[place].message;
     endpoint.node->HandleMessage(message.header.source, message, now);
+    const double copied = endpoint.copy ? Copied(id, message) : 0;
+    if (endpoint.node->replicator()) LetLeave(id, now);
     const std::size_t bytes = message.wire_bytes();
     const std::uint64_t frames = message.frames;
     const Key key = message.header.key;
     const Round round = RoundOfRun(message);
     Forget(place);
-    Charge(id, now, endpoint.costs->receive.For({frames, bytes}), key, round);
+    Charge(id, now, endpoint.costs->receive.For({frames, bytes}) + copied, key, round);
   }
   if (waiting != kNone && !endpoint.release_due) {  // still sending
     endpoint.release_due = true;
@@ -296,7 +293,7 @@ void Fabric::Serve(NodeId id, Time now) {
 void Fabric::Charge(NodeId id, Time now, double seconds, Key key, Round round) {
   Endpoint& endpoint = endpoints_[id];
   const Work work = endpoint.node->TakeWork();
-  const Time cost = Nanoseconds(seconds + WorkSeconds(endpoint, work));
+  const Time cost = Nanoseconds(seconds + endpoint.costs->For(work));
   if (cost <= 0) {
     if (!endpoint.release_due) Release(id, now);
     return;
@@ -314,7 +311,8 @@ void Fabric::Charge(NodeId id, Time now, double seconds, Key key, Round round) {
              .end = endpoint.busy_until});
   }
   // Receiving alone needs no release event; a delivery in the meantime waits by `busy_until`.
-  const bool silent = endpoint.node->Quiet() && endpoint.node->PollTimeout() >= endpoint.timer;
+  const bool silent = endpoint.node->Quiet() && endpoint.node->PollTimeout() >= endpoint.timer &&
+                      !endpoint.node->recorded();
   if (!endpoint.release_due && !silent) {
     endpoint.release_due = true;
     agenda_.Add(endpoint.busy_until, Own(Action::Kind::kRelease, id));
@@ -327,6 +325,7 @@ void Fabric::Release(NodeId id, Time now) {
   while (auto event = endpoint.node->PollEvent()) {
     Report(id, std::move(*event), now);
   }
+  if (endpoint.node->recorded()) Replicate(id, now);
   const Time deadline = endpoint.node->PollTimeout();
   if (deadline < endpoint.timer) {
     endpoint.timer = deadline;
@@ -338,7 +337,7 @@ void Fabric::Report(NodeId id, Event&& event, Time now) {
   Trainer* trainer = endpoints_[id].trainer.get();
   switch (event.kind) {
     case Event::Kind::kPeerError: {
-      const Node& node = *endpoints_[id].node;
+      const RecordedNode& node = *endpoints_[id].node;
       const Peer* peer = node.FindPeer(event.peer);
       throw PluginFailure(event.reason + " (" + node.config().name + " refuses what " +
                           (peer ? peer->name : "node " + std::to_string(event.peer)) + " sent)");
@@ -363,6 +362,7 @@ void Fabric::Report(NodeId id, Event&& event, Time now) {
       if (endpoints_[id].node->config().role != Role::kScheduler) return;
       return Notify({.node = event.peer, .kind = Notice::Kind::kGone, .text = std::move(event.text),
                      .reason = std::move(event.reason)});
+    case Event::Kind::kMoved: return endpoints_[id].copy ? TakeOver(event.peer, now) : void();
     case Event::Kind::kTakesPart:
       return Notify({.node = event.peer, .kind = Notice::Kind::kTakesPart, .key = event.key,
                      .round = event.round});

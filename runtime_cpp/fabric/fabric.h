@@ -19,8 +19,11 @@
 
 #include "core/link.h"
 #include "core/node.h"
+#include "core/recorded_node.h"
+#include "core/standby.h"
 #include "fabric/agenda.h"
 #include "fabric/cores.h"
+#include "fabric/costs.h"
 #include "fabric/pool.h"
 #include "fabric/span.h"
 #include "fabric/traffic.h"
@@ -30,23 +33,6 @@
 #include "net/link.h"
 
 namespace geomx {
-
-// The cost of a kind of work, in seconds.
-struct Cost {
-  double per_message = 0;
-  double per_byte = 0;
-
-  double For(const Work::Count& count) const {
-    if (count.times == 0) return 0;
-    return per_message * static_cast<double>(count.times) +
-           per_byte * static_cast<double>(count.bytes);
-  }
-};
-
-// Bytes of receive and send are those on the wire, of the others dense float32.
-struct Costs {
-  Cost receive, send, encode, decode, aggregate, update;
-};
 
 struct LinkStats {
   NodeId source = 0, target = 0;
@@ -69,6 +55,7 @@ struct Notice {
     kEnds,       // a worker, `node`, can no longer take part: `reason`
     kPartial,    // `node`, a server, closed `round` of `key` without `values`; see `partial`
     kTransferred,  // the last byte of a transfer, `key`, has arrived
+    kMoved,      // the standby of `node`, whose name is `text`, has taken its place: `reason`
     kNonFinite,  // a push holds values that are NaN or infinite: `key`, `round`, `text`
   };
   NodeId node = 0;
@@ -108,8 +95,8 @@ class Fabric {
 
   // ---- running ----
   Trainer& trainer(NodeId worker) { return *endpoints_.at(worker).trainer; }
-  Node& node(NodeId id) { return *endpoints_.at(id).node; }
-  const Node& node(NodeId id) const { return *endpoints_.at(id).node; }
+  Node& node(NodeId id) { return endpoints_.at(id).node->node(); }
+  const Node& node(NodeId id) const { return endpoints_.at(id).node->node(); }
   // Call it after using a node directly (its worker's functions) at `now`; `key` and `round` if
   // that concerned a round of a tensor.
   void Touch(NodeId id, Time now, Key key = Span::kNoKey, Round round = 0);
@@ -142,6 +129,13 @@ class Fabric {
   // A new process of a killed node joins the run, without the state of the old one. The caller must
   // call Train again for a worker.
   void Restart(NodeConfig config, Time now);
+  // ---- standbys (standby.cc) ----
+  // `standby`, a node of that role, gets the journal of a global server, whose configuration is given
+  // once more, and takes its place when it is lost. REQUIRES: ExpectFaults was called.
+  void StandBy(NodeConfig config, NodeId standby);
+  // The path of the link from `source` to `target` once the standby of one of them has taken its place.
+  void Detour(NodeId source, NodeId target, const net::LinkOptions& options);
+
   // A worker that has finished training leaves.
   void Leave(NodeId worker, Time now);
 
@@ -208,8 +202,11 @@ class Fabric {
   struct Waiting {
     std::uint32_t first = kNone, last = kNone;
   };
+  // A standby's copy of a global server, and of its ends of links.
+  struct Copy;
   struct Endpoint {
-    std::unique_ptr<Node> node;
+    std::unique_ptr<RecordedNode> node;
+    std::shared_ptr<Copy> copy;        // of standbys: of the node that they stand by
     std::unique_ptr<Trainer> trainer;  // of workers that train
     std::shared_ptr<const Costs> costs;
     Time busy_until = 0;
@@ -220,6 +217,8 @@ class Fabric {
     bool release_due = false;              // a release event is scheduled
     bool dead = false;                     // its process has died
     double stretch = 1.0;                  // see Stretch
+    std::vector<NodeId> unreached;         // after it has moved: peers that are not connected yet
+    bool moved = false;                    // its standby has taken its place
     std::uint32_t life = 0;                // counts its processes; events of earlier ones are void
     std::vector<std::pair<NodeId, std::uint32_t>> links;  // outgoing: (target, index), ascending
   };
@@ -247,6 +246,13 @@ class Fabric {
     bool gives_way = false;  // the sender holds datagrams back for other messages
     Time active_since = 0;
     std::unique_ptr<Broken> broken;  // null where connections do not break
+    // Of a link of a global server that has a standby: its path from then on.
+    struct Detour {
+      net::LinkOptions options;
+      net::ConnectionId lanes[2];
+      bool due[2] = {false, false};  // as soon as nothing is on its way on the old one
+    };
+    std::unique_ptr<Detour> detour;
   };
   // A message on its way, from the sender's queue until handled.
   struct Passing {
@@ -283,7 +289,15 @@ class Fabric {
   bool Send(std::uint32_t link, Lane lane, Time now);
   void Count(Link& link, const Message& message);
   // The next message to leave over a link whose connections may break.
-  std::optional<Message> NextOver(Link& link, Lane lane);
+  std::optional<Message> NextOver(Link& link, Lane lane, Time now);
+  void ChooseAhead(Link& link, Time now);
+  void Turn(Link& link, int lane);
+  void Die(NodeId id, Time now);
+  double Copied(NodeId id, const Message& message);
+  void Replicate(NodeId id, Time now);
+  void LetLeave(NodeId id, Time now);
+  void TakeOver(NodeId id, Time now);
+  void Reached(NodeId id, NodeId peer);
   // Counts the processes at both ends.
   std::uint32_t Lives(const Link& link) const {
     return endpoints_[link.stats.source].life + endpoints_[link.stats.target].life;
@@ -310,7 +324,6 @@ class Fabric {
   // Returns true while the link's datagrams must wait for other traffic.
   bool MustWait(std::uint32_t link, Time now);
   Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts
-  double WorkSeconds(const Endpoint& endpoint, const Work& work) const;
   void FollowSchedules(Time now);
   void Open(const Action& action, Time now);
   void Sent(TransferId id, Time now);        // its last byte has left

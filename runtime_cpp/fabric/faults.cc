@@ -45,7 +45,10 @@ void Fabric::Cut(NodeId one, NodeId other, Time now) {
 
 bool Fabric::Uncut(NodeId one, NodeId other) {
   const auto [there, back] = LinksBetween(one, other);
-  if (links_[there].broken->cuts == 0) throw std::invalid_argument("nothing is cut there");
+  if (links_[there].broken->cuts == 0) {
+    if (endpoints_[one].moved || endpoints_[other].moved) return false;  // away from what was cut
+    throw std::invalid_argument("nothing is cut there");
+  }
   for (const std::uint32_t index : {there, back}) --links_[index].broken->cuts;
   return links_[there].broken->cuts == 0;
 }
@@ -105,14 +108,14 @@ std::vector<NodeId> Fabric::LinkedWith(NodeId id) const {
 }
 
 bool Fabric::Refuses(NodeId one, NodeId other) const {
-  const Node& node = *endpoints_[one].node;
+  const RecordedNode& node = *endpoints_[one].node;
   const std::uint32_t life = endpoints_[other].life;
   return life > 0 && node.config().role != Role::kScheduler && node.Incarnation(other) != life + 1;
 }
 
-void Fabric::Kill(NodeId id, const std::string& reason, Time now) {
+void Fabric::Die(NodeId id, Time now) {
   Endpoint& endpoint = endpoints_.at(id);
-  if (std::exchange(endpoint.dead, true)) return;
+  endpoint.dead = true;
   ++endpoint.life;
   endpoint.release_due = false;
   endpoint.timer = kNever;
@@ -122,8 +125,13 @@ void Fabric::Kill(NodeId id, const std::string& reason, Time now) {
   }
   std::erase_if(notices_, [id](const Notice& notice) { return notice.node == id; });
   for (const NodeId peer : LinkedWith(id)) Sever(id, peer, "connection closed", now);
+}
+
+void Fabric::Kill(NodeId id, const std::string& reason, Time now) {
+  if (endpoints_.at(id).dead) return;
+  Die(id, now);
   for (NodeId other = 0; other < endpoints_.size(); ++other) {
-    Node& node = *endpoints_[other].node;
+    RecordedNode& node = *endpoints_[other].node;
     if (node.config().role != Role::kScheduler) continue;
     node.HandleLinkDown(id, reason, now);
     Touch(other, now);
@@ -135,8 +143,9 @@ void Fabric::Restart(NodeConfig config, Time now) {
   Endpoint& endpoint = endpoints_.at(id);
   if (!std::exchange(endpoint.dead, false)) throw std::invalid_argument("it was not killed");
   endpoint.trainer = nullptr;
-  endpoint.node = std::make_unique<Node>(std::move(config));
-  endpoint.node->AssumeStarted();
+  endpoint.node = std::make_unique<RecordedNode>(std::move(config));
+  Node& node = endpoint.node->node();
+  node.AssumeStarted();
   for (const NodeId peer : LinkedWith(id)) {
     const auto [there, back] = LinksBetween(id, peer);
     for (const std::uint32_t index : {there, back}) {
@@ -144,12 +153,16 @@ void Fabric::Restart(NodeConfig config, Time now) {
       broken.link = {};
       ++broken.connection;
     }
+    if (RecordedNode& other = *endpoints_[peer].node; other.replicator() != nullptr) {
+      other.Renewed(id, endpoint.life + 1, true);
+      links_[back].broken->link.gate.Close(0);
+    }
     if (!endpoints_[peer].dead && links_[there].broken->cuts == 0) RemakeAfter(id, peer, 0, now);
   }
   const std::string& name = endpoint.node->config().name;
   Message join = ControlMessage(Kind::kJoin, {name, "", name}, endpoint.life + 1);
-  endpoint.node->Send(scheduler, std::move(join));
-  endpoint.node->Send(scheduler, ControlMessage(Kind::kReady));
+  node.Send(scheduler, std::move(join));
+  node.Send(scheduler, ControlMessage(Kind::kReady));
   Touch(id, now);
 }
 
@@ -182,7 +195,9 @@ void Fabric::RemakeAfter(NodeId one, NodeId other, Time pause, Time now) {
   RemakeAt(one, other, now + pause + 2 * round_trip);
 }
 
+// The same end calls each time (link.h): the one below.
 void Fabric::RemakeAt(NodeId one, NodeId other, Time at) {
+  if (one < other) std::swap(one, other);
   const std::uint32_t there = LinksBetween(one, other).first;
   const std::uint32_t count = ++links_[there].broken->remake;
   agenda_.Add(at, {Action::Kind::kRemake, one, there, count});
@@ -205,6 +220,8 @@ void Fabric::Remake(const Action& action, Time now) {
   caller.down = called.down = false;
   endpoints_[one].node->HandleLinkMade(other, now);
   endpoints_[other].node->HandleLinkMade(one, now);
+  Reached(one, other);
+  Reached(other, one);
   Touch(one, now);
   Touch(other, now);
   Send(there, Lane::kReliable, now);
@@ -213,20 +230,33 @@ void Fabric::Remake(const Action& action, Time now) {
 
 // ---- messages ----------------------------------------------------------------------------------
 
-std::optional<Message> Fabric::NextOver(Link& link, Lane lane) {
-  Node& source = *endpoints_[link.stats.source].node;
+std::optional<Message> Fabric::NextOver(Link& link, Lane lane, Time now) {
+  RecordedNode& source = *endpoints_[link.stats.source].node;
+  const NodeId target = link.stats.target;
   if (endpoints_[link.stats.source].dead) return std::nullopt;
-  if (lane == Lane::kReliable && link.broken->down) return std::nullopt;
-  Outbox<Message>& outbox = link.broken->link.outbox;
-  if (lane == Lane::kBestEffort || outbox.unsent() == 0) {
-    auto message = source.PollTransmit(link.stats.target, lane);
-    if (message) Count(link, *message);
-    if (!message || lane == Lane::kBestEffort) return message;
-    const bool numbered = IsNumbered(message->header);
-    outbox.Add(std::move(*message), numbered);
+  geomx::Link<Message>& end = link.broken->link;
+  if (lane == Lane::kBestEffort) {
+    // What is sent twice, by a standby once more, does no harm.
+    if (end.gate.closed() && !source.replicator()->settled()) return std::nullopt;
+    auto message = source.PollTransmit(target, lane);
+    if (!message) return std::nullopt;
+    Count(link, *message);
+    source.Took(target, lane, *message, Fate::kDropped);
+    return message;
   }
-  Message message = outbox.At(0);
-  outbox.Leave();
+  if (link.broken->down) return std::nullopt;
+  if (end.gate.closed()) {
+    ChooseAhead(link, now);
+  } else if (end.outbox.unsent() == 0) {
+    auto message = source.PollTransmit(target, lane);
+    if (!message) return std::nullopt;
+    Count(link, *message);
+    const bool numbered = IsNumbered(message->header);
+    end.Add(std::move(*message), numbered);
+  }
+  if (end.ready() == 0) return std::nullopt;
+  Message message = end.outbox.At(0);
+  end.outbox.Leave();
   return message;
 }
 
@@ -245,16 +275,17 @@ bool Fabric::Arrives(const Passing& passing) {
   if (!IsNumbered(passing.message.header)) return true;
   const auto [there, back] = LinksBetween(link.stats.source, link.stats.target);
   Broken &sender = *links_[there].broken, &receiver = *links_[back].broken;
-  if (!receiver.link.arrivals.Take()) return false;
+  const bool fresh = receiver.link.arrivals.Take();
   // In a live run messages of the other direction carry it; no result here depends on when.
-  sender.link.outbox.Acknowledge(receiver.link.arrivals.received());
-  return true;
+  sender.link.outbox.Acknowledge(receiver.link.receipt());
+  return fresh;
 }
 
 // Membership messages do not cross the simulated network.
 void Fabric::Tell(NodeId from, NodeId to, Time now) {
   bool told = false;
   while (auto message = endpoints_[from].node->PollTransmit(to, Lane::kReliable)) {
+    endpoints_[from].node->Took(to, Lane::kReliable, *message, Fate::kDropped);
     endpoints_[to].node->HandleMessage(from, *message, now);
     told = true;
   }

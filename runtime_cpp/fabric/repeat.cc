@@ -71,7 +71,7 @@ Fabric::Totals Fabric::CountAll(Time now) {
   }
   totals.edges = network_.EdgesBusy(now);
   totals.worked = Worked();
-  for (const Endpoint& endpoint : endpoints_) totals.nodes.push_back(endpoint.node->counts());
+  for (const Endpoint& endpoint : endpoints_) totals.nodes.push_back(endpoint.node->node().counts());
   return totals;
 }
 
@@ -97,7 +97,7 @@ void Fabric::Repeat(std::uint64_t times, Time now) {
     network_.AddBusy(edge, static_cast<Time>(times) * (totals.edges[edge] - marked_.edges[edge]));
   }
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
-    NodeStats& node = endpoints_[i].node->counts();
+    NodeStats& node = endpoints_[i].node->node().counts();
     const NodeStats &after = totals.nodes[i], &before = marked_.nodes[i];
     endpoints_[i].worked += static_cast<Time>(times) * (totals.worked[i] - marked_.worked[i]);
     node.rounds += times * (after.rounds - before.rounds);

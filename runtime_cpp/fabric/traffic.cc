@@ -199,7 +199,7 @@ double Fabric::Queued(net::EdgeId edge, Time now) const {
   for (const Link& link : links_) {
     if (!crosses(link.options.path)) continue;
     bytes += static_cast<double>(
-        endpoints_[link.stats.source].node->QueuedBytes(link.stats.target));
+        endpoints_[link.stats.source].node->node().QueuedBytes(link.stats.target));
     for (const net::ConnectionId lane : link.lanes) bytes += network_.Left(lane, now);
   }
   for (TransferId id = 0; id < transfers_.size(); ++id) {

@@ -71,6 +71,10 @@ void Driver::Cycle() {
   }
   for (const Mailbox::Task& task : mailbox_.Take()) task();
   const Time now = Now();
+  if (standing_by()) {  // its node has no links, and no timers of its own
+    sessions_.Tick(now);
+    return sessions_.Sweep();
+  }
   RunSubmissions(now);
   ReleaseDelayed(now);
   if (node_ && node_->PollTimeout() <= now) {
@@ -93,6 +97,7 @@ void Driver::Cycle() {
   }
   if (watch_.next() <= now) LookAtWaits(now);
   if (acknowledge_at_ <= now) AcknowledgeAll();
+  if (node_ && node_->replicator()) RecordReceived();
   Pump();
   if (journal_) {
     RecordReceived();
@@ -103,6 +108,7 @@ void Driver::Cycle() {
 
 Time Driver::NextDeadline() {
   Time next = std::min({sessions_.NextDeadline(), join_deadline_, close_deadline_});
+  if (standing_by()) return next;
   if (node_) next = std::min(next, node_->PollTimeout());
   if (scheduler_lost_ != kNever) next = std::min(next, scheduler_lost_ + kSchedulerGone);
   next = std::min(next, acknowledge_at_);
@@ -136,25 +142,8 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
   node_ = std::make_unique<RecordedNode>(config);
   journal_ = std::move(journal);
   const bool recovers = journal_ && journal_->begin();
-  if (recovers) {
-    for (const auto& member : journal_->begin()->roster) {
-      roster_incarnations_[member.name] = member.incarnation;
-    }
-  }
-  self_ = config.id;
-  name_ = config.name;
   connect_deadline_ = connect_deadline;
-  watch_.SetPatience(config.failure_timeout);
-  for (const Peer& peer : config.peers) {
-    Outlet& outlet = outlets_[peer.id];
-    const auto found = addresses.find(peer.id);
-    if (found != addresses.end()) {
-      outlet.address = found->second;
-      sessions_.Reserve(found->second);
-    }
-    const auto incarnation = roster_incarnations_.find(peer.name);
-    if (incarnation != roster_incarnations_.end()) incarnations_[peer.id] = incarnation->second;
-  }
+  SetPeers(config, addresses);
   scheduler_lost_ = kNever;
   WatchLinks(false);
   if (recovers) {
@@ -169,16 +158,8 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
     }
   }
   if (journal_ && !recovers) BeginJournal();
-  for (const NodeId peer : PeersToCall()) {
-    if (sessions_.LinkOf(peer).closed) continue;
-    const auto& address = outlets_.at(peer).address;
-    if (!address && config.continues) continue;  // it will be announced
-    if (!address) throw std::invalid_argument(name_ + ": the roster lacks a peer");
-    sessions_.LinkOf(peer).frames.SetIncarnation(roster_incarnations_[name_]);
-    sessions_.Dial(peer, self_, name_, *address, connect_deadline);
-  }
-  sessions_.Recheck();
-  CheckReady();
+  if (config.standby) BeginReplicating();
+  CallPeers();
 }
 
 RecordedNode& Driver::node() {
@@ -201,6 +182,8 @@ void Driver::CheckReady() {
 void Driver::Handle(NodeId from, const Message& message) {
   const Time begin = Now();
   node_->HandleMessage(from, message, begin);
+  if (message.header.kind == Kind::kReplicated) LetLeave();
+  if (message.header.kind == Kind::kRecords && keeper_.repeat) keeper_.repeat(message);
   Follow(message.header.key, message.header.round, begin);
 }
 
@@ -280,6 +263,7 @@ void Driver::Act(Event& event, Time now) {
       if (status_.AddReply(event.key, std::move(event.values))) return;
       return Break(event.peer, "sends replies that nobody waits for");
     case Event::Kind::kStopped:
+      StopReplicating();
       WatchLinks(false);
       status_.SetStopped();
       return;
@@ -307,6 +291,7 @@ void Driver::Act(Event& event, Time now) {
     }
     case Event::Kind::kGone:
     case Event::Kind::kBack:
+    case Event::Kind::kMoved:
     case Event::Kind::kTakesPart:
     case Event::Kind::kPartial: return ActOnMember(event, now);
     case Event::Kind::kRoster:

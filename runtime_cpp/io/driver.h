@@ -25,6 +25,7 @@
 #include "core/plugin_failure.h"
 #include "core/recorded_node.h"
 #include "core/replay.h"
+#include "core/standby.h"
 #include "core/worker.h"
 #include "io/run_status.h"
 #include "io/completion_thread.h"
@@ -89,6 +90,23 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
            const std::optional<Shape>& shape, const std::string& congestion,
            Time connect_deadline, std::shared_ptr<JournalFile> journal);
+  // Repeats what the process of a global server does (core/standby.h), with the configuration of its
+  // node, until TakeOver.
+  void StandBy(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
+               const std::optional<Shape>& shape, const std::string& congestion);
+  std::optional<std::uint64_t> Repeat(const Message& records) { return standby_->Take(records); }
+  // Takes the place of that process, as this incarnation of the node.
+  void TakeOver(std::uint32_t incarnation);
+  bool standing_by() const { return standby_ != nullptr; }
+  // On a member of the role kStandby: where its records go, and what is called when it is to take over.
+  struct Keeper {
+    std::function<void(Message records)> repeat;
+    std::function<void(std::uint32_t incarnation)> take_over;
+  };
+  void SetKeeper(Keeper keeper) { keeper_ = std::move(keeper); }
+  void Confirm(std::uint64_t batch);
+  // The address that others are told instead of this one's.
+  void Announce(const Address& address) { announced_ = address; }
   // Throws std::logic_error before Run.
   RecordedNode& node();
   // Sets the application's name of a key, for messages.
@@ -161,9 +179,17 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void ActOnMember(Event& event, Time now);
   void Without(const Event& event);
   void With(const Event& event);
+  Outlet& Locate(const Event& event);
   void ForgetMessages(NodeId peer);
   void CheckReady();
   void FailCallbacks();
+
+  // standby.cc
+  void BeginReplicating();
+  void Replicate();
+  void StopReplicating();
+  void LetLeave();
+  void Moved(const Event& event);
 
   // snapshot.cc
   // `state`: of the worker's latest note.
@@ -173,10 +199,14 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
 
   // recovery.cc
   void BeginJournal();
+  void WriteBegin(JournalOut& out);
   void Recover();
   void GoOn(Replay& replay);
   void RecordReceived();
   std::vector<NodeId> PeersToCall() const;
+  void CallPeers();
+  void SetPeers(const NodeConfig& config, const std::map<NodeId, Address>& addresses);
+  void OnBegin(const JournalBegin& begin) override;
   void OnTaken(NodeId peer, const Message& message) override;
   void OnLinked(NodeId peer, Message message) override;
   void OnArrived(NodeId peer) override;
@@ -261,6 +291,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   Joined told_;  // the scheduler's message
   std::map<std::string, std::uint32_t> roster_incarnations_;
   std::map<NodeId, std::uint32_t> incarnations_;  // of each peer's current process
+  std::set<NodeId> missed_;                       // members that have been lost
   std::map<NodeId, std::uint32_t> counted_;       // scheduler: marks of the processes counted last
   Time connect_deadline_ = kNever;  // of peers that are to be called
   NodeId self_ = kUnknownPeer;
@@ -270,6 +301,9 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   std::vector<std::string> notes_;  // of this process and those before it
   std::uint32_t restarts_ = 0;      // processes of this node before this one
   std::unique_ptr<RecordedNode> node_;
+  std::unique_ptr<Standby> standby_;  // null: this process is in charge of its node
+  Keeper keeper_;
+  std::optional<Address> announced_;
   std::unique_ptr<Shaper> shaper_;
   bool ready_ = false;
   std::optional<Time> started_;

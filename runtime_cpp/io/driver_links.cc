@@ -17,6 +17,38 @@ constexpr Time kAcknowledgeAfter = 20 * kMillisecond;
 
 }  // namespace
 
+// ---- peers ---------------------------------------------------------------------------------------
+
+void Driver::SetPeers(const NodeConfig& config, const std::map<NodeId, Address>& addresses) {
+  self_ = config.id;
+  name_ = config.name;
+  watch_.SetPatience(config.failure_timeout);
+  for (const Peer& peer : config.peers) {
+    Outlet& outlet = outlets_[peer.id];
+    const auto found = addresses.find(peer.id);
+    if (found != addresses.end()) {
+      outlet.address = found->second;
+      sessions_.Reserve(found->second);
+    }
+    const auto incarnation = roster_incarnations_.find(peer.name);
+    if (incarnation != roster_incarnations_.end()) incarnations_[peer.id] = incarnation->second;
+  }
+}
+
+void Driver::CallPeers() {
+  const NodeConfig& config = node_->config();
+  for (const NodeId peer : PeersToCall()) {
+    if (sessions_.LinkOf(peer).closed) continue;
+    const auto& address = outlets_.at(peer).address;
+    if (!address && config.continues) continue;  // it will be announced
+    if (!address) throw std::invalid_argument(name_ + ": the roster lacks a peer");
+    sessions_.LinkOf(peer).frames.SetIncarnation(roster_incarnations_[name_]);
+    sessions_.Dial(peer, self_, name_, *address, connect_deadline_);
+  }
+  sessions_.Recheck();
+  CheckReady();
+}
+
 // ---- loss and recovery -----------------------------------------------------------------------
 
 // Writes a line to the log if there was a connection before.

@@ -12,9 +12,14 @@ namespace geomx::io {
 void Driver::ActOnMember(Event& event, Time now) {
   const bool gone = event.kind == Event::Kind::kGone, back = event.kind == Event::Kind::kBack;
   if ((gone || back) && join_address_.empty()) {  // one line is enough: the scheduler's
-    const char* joins = event.key > 1 ? " is back" : " has joined";
+    const auto& absent = node_->config().absent;
+    const bool first = !missed_.contains(event.peer) &&
+                       std::find(absent.begin(), absent.end(), event.peer) != absent.end();
+    const char* joins = first ? " has joined" : " is back";
     Notice(event.text + (back ? joins : " is lost, rounds complete without it: " + event.reason));
   }
+  if (event.kind == Event::Kind::kMoved) Moved(event);
+  if (gone) missed_.insert(event.peer);
   if (gone) Without(event);
   if (back) With(event);
   status_.AddMember(now, std::move(event));
@@ -23,6 +28,7 @@ void Driver::ActOnMember(Event& event, Time now) {
 // What the lost process sends from now on reaches nothing here, and nothing reaches it.
 void Driver::Without(const Event& event) {
   if (node_->FindPeer(event.peer) == nullptr) return;
+  if (node_->IsStandby(event.peer)) StopReplicating();
   ForgetMessages(event.peer);
   datagrams_.SetSeal(event.peer, nullptr);
   sessions_.Drop(event.peer, std::string(kTakenForLost) + event.reason);
@@ -37,14 +43,9 @@ void Driver::With(const Event& event) {
   if (!known) {
     ForgetMessages(peer);
     sessions_.Renew(peer);
+    if (node_->replicator()) sessions_.LinkOf(peer).frames.CloseGate();
     node_->Renewed(peer, present = event.key, true);
-    Outlet& outlet = outlets_[peer];
-    try {
-      outlet.address = Resolve(event.reason);
-      sessions_.Reserve(*outlet.address);
-    } catch (const std::runtime_error&) {
-      outlet.address.reset();  // it cannot be called, and counts as lost when it stays silent
-    }
+    const Outlet& outlet = Locate(event);
     const auto called = PeersToCall();
     if (outlet.address && std::find(called.begin(), called.end(), peer) != called.end()) {
       sessions_.LinkOf(peer).frames.SetIncarnation(roster_incarnations_[name_]);
@@ -52,6 +53,18 @@ void Driver::With(const Event& event) {
     }
   }
   sessions_.Recheck();
+}
+
+// The address of a member's new process.
+Driver::Outlet& Driver::Locate(const Event& event) {
+  Outlet& outlet = outlets_[event.peer];
+  try {
+    outlet.address = Resolve(event.address);
+    sessions_.Reserve(*outlet.address);
+  } catch (const std::runtime_error&) {
+    outlet.address.reset();  // it cannot be called, and counts as lost when it stays silent
+  }
+  return outlet;
 }
 
 // Messages from and to a process that is gone, on their way through the emulated network.
@@ -91,10 +104,11 @@ std::vector<std::string> Driver::Missing() const {
   return missing;
 }
 
-// A worker's process always begins anew. Servers do, too, where nothing continues them.
+// Where training goes on without lost workers and parties, their new processes begin anew. Those of
+// global servers and of the scheduler go on where the ones before were, if there are any.
 bool Driver::RemembersNothing(NodeId peer) const {
-  (void)peer;
-  return node_->config().continues;
+  const Role role = node_->FindPeer(peer)->role;
+  return node_->config().continues && (role == Role::kWorker || role == Role::kServer);
 }
 
 // A process that does not know its number calls the scheduler. It may have called before, and its calls

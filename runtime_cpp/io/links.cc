@@ -59,6 +59,21 @@ void Sessions::Drop(NodeId peer, const std::string& reason) {
   link.frames = {};
 }
 
+void Sessions::Leave(NodeId peer, const std::string& reason) {
+  PeerLink& link = LinkOf(peer);
+  for (Dialing& dialing : dialing_) {
+    if (dialing.peer != peer) continue;
+    for (const std::uint64_t id : std::exchange(dialing.calls, {})) {
+      if (Session* call = FindById(id)) Close(*call, reason);
+    }
+  }
+  std::erase_if(dialing_, [peer](const Dialing& dialing) { return dialing.peer == peer; });
+  Replace(link, false);
+  link.closed = false;
+  link.lost_at = Now();
+  link.lost_why = reason;
+}
+
 void Sessions::Renew(NodeId peer) {
   const auto found = links_.find(peer);
   if (found == links_.end()) return;

@@ -77,6 +77,22 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
            const std::optional<Shape>& shape, const std::string& congestion = "bbr",
            std::shared_ptr<JournalFile> journal = nullptr);
+  // Stands by a global server, whose node has the configuration `config`: `member`, the loop of a node
+  // of the role kStandby that is going to run, passes on its records and tells when to take over. Callers
+  // wait until then. Call it before `member` joins, which announces this loop's address.
+  void Announce(const Loop& other) {
+    const Address address = Resolve(other.address());
+    Call([&] { state_->driver.Announce(address); });
+  }
+  void StandBy(const NodeConfig& config, const std::map<std::string, std::string>& roster,
+               const std::optional<Shape>& shape, const std::string& congestion,
+               const std::shared_ptr<Loop>& member);
+  // Whether this loop has stood by and has taken over.
+  bool InCharge() {
+    bool is = false;
+    Call([&] { is = !state_->driver.standing_by(); });
+    return is;
+  }
   // Seconds on this machine's monotonic clock at which the run started.
   std::optional<double> WaitStarted(double timeout_s);
   bool IsScheduler() {

@@ -17,7 +17,7 @@ constexpr std::size_t kMaxDelayed = 64 * 1024 * 1024;  // bytes of one connectio
 
 Sessions::Verdict Driver::Judge(Session& caller) {
   if (closing_ && !(node_ && node_->stopped())) return Verdict::kNobody;
-  if (!node_) return Verdict::kNotYet;
+  if (!node_ || standing_by()) return Verdict::kNotYet;
   if (caller.peer == kUnknownPeer) {
     for (const Peer& each : node_->config().peers) {
       if (each.name == caller.name) caller.peer = each.id;
@@ -91,8 +91,8 @@ void Driver::OnConnected(Session& session) {
 }
 
 void Driver::SayJoin(Session& session) {
-  const Address mine = IsWildcard(address_) ? WithPort(LocalAddress(session.fd.get()), address_)
-                                            : address_;
+  const Address& base = announced_ ? *announced_ : address_;
+  const Address mine = IsWildcard(base) ? WithPort(LocalAddress(session.fd.get()), base) : base;
   Message join;
   join.header.kind = Kind::kJoin;
   join.header.source = self_;
@@ -198,6 +198,8 @@ void Driver::ReleaseDelayed(Time now) {
     }
     const Time begin = Now();
     node_->Release(due.from, due.message, begin);
+    if (due.message.header.kind == Kind::kReplicated) LetLeave();
+    if (due.message.header.kind == Kind::kRecords && keeper_.repeat) keeper_.repeat(due.message);
     Follow(due.message.header.key, due.message.header.round, begin);
   }
 }

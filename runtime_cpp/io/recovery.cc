@@ -34,6 +34,12 @@ std::vector<NodeId> Driver::PeersToCall() const {
 // ---- recording -----------------------------------------------------------------------------------
 
 void Driver::BeginJournal() {
+  WriteBegin(*journal_);
+  node_->RecordTo(journal_.get());
+  node_->Commit();
+}
+
+void Driver::WriteBegin(JournalOut& out) {
   const NodeConfig& config = node_->config();
   JournalBegin begin{.name = name_, .address = Format(address_), .experiment = config.experiment};
   for (const auto& [name, address] : told_.roster) {
@@ -45,9 +51,22 @@ void Driver::BeginJournal() {
     begin.roster.push_back({node_->FindPeer(*config.scheduler)->name, join_address_, 0});
     begin.links.push_back({*config.scheduler, frames.acknowledged(), frames.received()});
   }
-  begin.Write(*journal_);
-  node_->RecordTo(journal_.get());
-  node_->Commit();
+  begin.Write(out);
+}
+
+void Driver::OnBegin(const JournalBegin& begin) {
+  if (begin.name != name_) throw JournalError("records of " + begin.name + ", and not of " + name_);
+  for (const auto& member : begin.roster) roster_incarnations_[member.name] = member.incarnation;
+  for (const Peer& peer : node_->config().peers) {
+    const auto incarnation = roster_incarnations_.find(peer.name);
+    if (incarnation != roster_incarnations_.end()) incarnations_[peer.id] = incarnation->second;
+  }
+  for (const auto& link : begin.links) {
+    PeerLink& known = sessions_.LinkOf(link.peer);
+    known.frames.Begin(link.sent, link.received);
+    known.recorded = link.sent;
+    known.made = true;
+  }
 }
 
 // A process that replays the journal need not keep messages that their receivers have acknowledged.
@@ -70,12 +89,6 @@ void Driver::Recover() {
   if (begin.name != name_) {
     throw JournalError("the journal " + journal_->path() + " is that of " + begin.name + ", and not of " +
                        name_);
-  }
-  for (const auto& link : begin.links) {
-    PeerLink& known = sessions_.LinkOf(link.peer);
-    known.frames.Begin(link.sent, link.received);
-    known.recorded = link.sent;
-    known.made = true;
   }
   Replay replay(node_->node(), *this);
   try {
@@ -149,9 +162,20 @@ void Driver::OnLinkDown(NodeId peer, const std::string& reason) {
 
 void Driver::OnReady() { ready_ = true; }
 
-// Wakes the application's waits; actions about peers are in the journal already.
+// Wakes the application's waits; new links with peers are in the journal already.
 void Driver::OnEvent(Event event, Time now) {
   switch (event.kind) {
+    case Event::Kind::kGone:
+      if (node_->FindPeer(event.peer) != nullptr) {
+        sessions_.Drop(event.peer, std::string(kTakenForLost) + event.reason);
+      }
+      return status_.AddMember(now, std::move(event));
+    case Event::Kind::kBack:
+    case Event::Kind::kMoved:
+      if (node_->FindPeer(event.peer) != nullptr) Locate(event);
+      return status_.AddMember(now, std::move(event));
+    case Event::Kind::kTakesPart:
+    case Event::Kind::kPartial: return status_.AddMember(now, std::move(event));
     case Event::Kind::kStarted:
     case Event::Kind::kStopped:
     case Event::Kind::kDead:

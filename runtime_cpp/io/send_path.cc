@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kWriteBytes = 256 * 1024;       // of one system call; the kernel takes less
 constexpr std::size_t kChosenAhead = 16 * 1024;       // messages are chosen while less is pending
+constexpr std::size_t kChosenForStandby = 1024 * 1024;  // the same where they wait for a standby
 constexpr std::size_t kFlushBudget = 1024 * 1024;     // then other connections get their turn
 constexpr std::size_t kMaxPending = 4 * 1024 * 1024;  // bytes that left the model, but are not in the socket
 
@@ -35,6 +36,7 @@ void Driver::Pump() {
     const Time now = Now();
     AdvanceShaper(now);
     if (node_) {
+      Replicate();
       node_->TakeDirty(queued);
       dirty_.insert(queued.begin(), queued.end());
     }
@@ -106,7 +108,7 @@ void Driver::Leave(Shaper::Sent sent) {
   PeerLink& link = sessions_.LinkOf(sent.peer);
   const auto& address = outlets_.at(sent.peer).address;
   const bool lost = sent.lost || (datagram && sessions_.IsCut(sent.peer));
-  const bool alone = datagram && address && Datagrams::Fits(sent.message);
+  const bool alone = datagram && address && Datagrams::Fits(sent.message) && !link.frames.gated();
   const bool dropped = lost || link.closed || sent.outdated;
   node_->Left(sent.peer, sent.lane, dropped || alone ? Fate::kDropped : Fate::kLinked);
   lost_messages_ += lost ? 1 : 0;
@@ -146,17 +148,18 @@ void Driver::Flush(Session& session) {
   };
   std::size_t written = 0;
   while (written < kFlushBudget) {
-    while (frames.pending_bytes() < kChosenAhead) {
+    while (frames.pending_bytes() < (frames.gated() ? kChosenForStandby : kChosenAhead) ||
+           (frames.gated() && node_->HasHeartbeat(session.peer))) {
       auto message = NextUnshaped(session.peer);
       if (!message) break;
       frames.Push(std::move(*message), 0, Now());
     }
-    if (frames.empty()) {
+    if (frames.blocked()) {
       if (session.writing) sessions_.SetWriting(session, false);
-      if (!shaped && node_) PumpDatagrams(session, Now());
+      if (!shaped && node_ && frames.empty()) PumpDatagrams(session, Now());
       return;
     }
-    if (node_) node_->Commit();
+    if (node_ && !frames.gated()) node_->Commit();
     const long taken =
         frames.Write(session.fd.get(), session.tls.get(), kWriteBytes, done);
     if (taken < 0) return sessions_.Close(session, ErrorText(errno));
@@ -176,6 +179,7 @@ void Driver::OnWritable(Session& session) {
 void Driver::PumpDatagrams(Session& session, Time now) {
   const NodeId peer = session.peer;
   if (closing_ || !node_->HasMessage(peer, Lane::kBestEffort)) return;
+  if (session.link->frames.gated() && !node_->replicator()->settled()) return;
   Outlet& outlet = outlets_[peer];
   const Progress progress = ProgressOf(session.fd.get());
   if (progress.standing > 0.0) {

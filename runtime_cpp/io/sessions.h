@@ -140,6 +140,8 @@ class Sessions {
   void Identify(NodeId peer);
   // Ends the link with a process that is lost, for good; the owner knows, and is not told.
   void Drop(NodeId peer, const std::string& reason);
+  // Ends the connection with a process of `peer`, and calls of it; the link goes on with another process.
+  void Leave(NodeId peer, const std::string& reason);
   // Begins a new link to `peer`, whose process was replaced.
   void Renew(NodeId peer);
   // Judges callers again whose verdict was kNotYet.

@@ -126,7 +126,8 @@ void FrameLink::Push(Message message, Time arrives, Time now) {
   Outgoing frame = MakeFrame(std::move(message), arrives, now);
   pending_bytes_ += frame.size;
   const bool numbered = IsNumbered(frame.message.header);
-  link_.outbox.Add(std::move(frame), numbered);
+  const bool empty = !numbered && frame.message.header.channel == 0;
+  link_.Add(std::move(frame), numbered, empty);
 }
 
 void FrameLink::Begin(std::uint32_t sent, std::uint32_t received) {
@@ -162,8 +163,8 @@ long FrameLink::Write(int fd, TlsStream* tls, std::size_t limit, const Done& don
     total += bytes.size();
   };
   auto& outbox = link_.outbox;
-  const std::uint32_t received = link_.arrivals.received();
-  for (std::size_t i = 0; i < outbox.unsent(); ++i) {
+  const std::uint32_t received = link_.receipt();
+  for (std::size_t i = 0; i < link_.ready(); ++i) {
     if (count == kMaxPieces || total >= limit) break;
     Outgoing& frame = outbox.At(i);
     if (i > 0 || written_ == 0) {
@@ -172,10 +173,12 @@ long FrameLink::Write(int fd, TlsStream* tls, std::size_t limit, const Done& don
     add(frame.head);
     for (const Bytes piece : frame.message.payload.pieces()) add(piece);
   }
+  if (count == 0) return 0;
   const std::span<const iovec> chosen(pieces.data(), count);
   const ssize_t taken = tls != nullptr ? SendRecord(*tls, chosen) : SendPlain(fd, chosen);
   if (taken < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
-  if (written_ == 0 && taken > 0) unacknowledged_ = 0;
+  const bool all_told = received == link_.arrivals.received();
+  if (written_ == 0 && taken > 0 && all_told) unacknowledged_ = 0;
   written_ += static_cast<std::size_t>(taken);
   pending_bytes_ -= static_cast<std::size_t>(taken);
   while (outbox.unsent() > 0 && written_ >= outbox.At(0).size) {
@@ -183,7 +186,7 @@ long FrameLink::Write(int fd, TlsStream* tls, std::size_t limit, const Done& don
     written_ -= frame.size;
     if (!std::exchange(frame.told, true)) done(frame.message, frame.started);
     outbox.Leave();
-    if (written_ > 0) unacknowledged_ = 0;
+    if (written_ > 0 && all_told) unacknowledged_ = 0;
   }
   return taken;
 }

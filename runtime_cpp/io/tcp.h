@@ -83,12 +83,20 @@ class FrameLink {
   // ---- sending ----
   void Push(Message message, Time arrives, Time now);
   bool empty() const { return link_.outbox.unsent() == 0; }   // all messages have left
+  bool blocked() const { return link_.ready() == 0; }         // those that have not are held back
   bool settled() const { return empty() && link_.outbox.kept() == 0; }  // and were received
   std::size_t pending_bytes() const { return pending_bytes_; }  // of messages that have not left
   // Writes about `limit` bytes at most with one system call, or as one record of `tls` if that is
   // not null. Returns the number of bytes taken; 0 if the socket is full; -1 if the connection is
   // broken (errno).
   long Write(int fd, TlsStream* tls, std::size_t limit, const Done& done);
+
+  // ---- what is held back until a standby has its records (core/gate.h) ----
+  void CloseGate() { link_.gate.Close(link_.arrivals.received()); }
+  void OpenGate() { link_.gate.Open(); }
+  void Mark(std::uint64_t batch) { link_.gate.Mark(batch, link_.arrivals.received()); }
+  bool Release(std::uint64_t batch) { return link_.gate.Release(batch); }
+  bool gated() const { return link_.gate.closed(); }
 
   // ---- receiving ----
   enum class Arrival {

@@ -41,8 +41,8 @@ bool Carriers::Carried(NodeId from, NodeId to) {
 void Carriers::Send(NodeId from, NodeId to, Message message) {
   Pair& pair = PairOf(from, to);
   const End end = from > to ? kCaller : kCalled;
-  const bool numbered = IsNumbered(message.header);
-  pair.links[end].outbox.Add(std::move(message), numbered);
+  const bool numbered = IsNumbered(message.header), empty = !numbered && message.header.channel == 0;
+  pair.links[end].Add(std::move(message), numbered, empty);
 }
 
 // Sends a packet to `end`. Broken connections drop it; their ends may not know yet.
@@ -55,7 +55,7 @@ void Carriers::Transmit(Pair& pair, End end) {
   Link<Message>& link = pair.links[end];
   before_leaving(pair.ids[end]);
   Put(*pair.carrying[end], end == kCaller ? kCalled : kCaller,
-      {std::nullopt, link.outbox.At(0), link.arrivals.received()});
+      {std::nullopt, link.outbox.At(0), link.receipt()});
   link.outbox.Leave();
 }
 
@@ -113,7 +113,7 @@ void Carriers::AddMoves(std::vector<Move>& moves, bool disturb) {
     Pair& pair = each;
     std::erase_if(pair.all, [](const auto& carrier) { return !carrier->open[0] && !carrier->open[1]; });
     for (const End end : {kCaller, kCalled}) {
-      if (!pair.carrying[end] || pair.links[end].outbox.unsent() == 0) continue;
+      if (!pair.carrying[end] || pair.links[end].ready() == 0) continue;
       moves.push_back([&, end](const Deliver&) { Transmit(pair, end); });
     }
     bool calling = pair.carrying[kCaller] != nullptr;

@@ -5,6 +5,7 @@
 // messages arrive in any order.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <functional>
@@ -33,6 +34,8 @@ class Carriers {
   // Kills the process of `id`: its connections break, and its ends of links are replaced by new ones
   // with the next incarnation. Returns its peers.
   std::vector<NodeId> Crash(NodeId id);
+  // Ends the link between two members, with all that is on its way.
+  void Forget(NodeId one, NodeId other) { pairs_.erase(std::minmax(one, other)); }
   // Called before any message leaves `from`.
   std::function<void(NodeId from)> before_leaving = [](NodeId) {};
 

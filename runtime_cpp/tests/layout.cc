@@ -20,11 +20,12 @@ Layout::Layout(const Plan& plan) : plan_(plan) {
     for (std::uint32_t i = 0; i < size; ++i) parties.back().push_back(next++);
     workers.insert(workers.end(), parties.back().begin(), parties.back().end());
   }
+  for (std::size_t i = 0; plan.standbys && i < globals.size(); ++i) standbys.push_back(next++);
 }
 
 std::vector<NodeId> Layout::All() const {
   std::vector<NodeId> all = {scheduler};
-  for (const auto& some : {globals, servers, workers}) all.insert(all.end(), some.begin(), some.end());
+  for (const auto& some : {globals, servers, workers, standbys}) all.insert(all.end(), some.begin(), some.end());
   return all;
 }
 
@@ -93,6 +94,12 @@ NodeConfig Layout::Config(NodeId id) const {
     for (std::size_t party = 0; party < servers.size(); ++party) {
       for (const NodeId worker : parties[party]) config.tree.emplace_back(servers[party], worker);
     }
+    for (std::size_t i = 0; i < standbys.size(); ++i) {
+      config.tree.emplace_back(globals[i], standbys[i]);
+      config.standbys.emplace_back(globals[i], standbys[i]);
+      config.peers.push_back({standbys[i], Name(standbys[i]), Role::kStandby});
+    }
+    std::sort(config.tree.begin(), config.tree.end());
     config.experiment = "experiment";
     for (const NodeId each : globals) {
       config.peers.push_back({each, Name(each), Role::kGlobalServer});
@@ -110,6 +117,15 @@ NodeConfig Layout::Config(NodeId id) const {
     for (std::size_t party = 0; party < servers.size(); ++party) {
       AddLink(config, config.children, servers[party], Role::kServer, plan_.wan_push, plan_.wan_pull);
       config.stands_for[servers[party]] = static_cast<std::uint32_t>(parties[party].size());
+    }
+  }
+  for (std::size_t i = 0; i < standbys.size(); ++i) {
+    if (id == globals[i]) {
+      config.standby = standbys[i];
+      config.peers.push_back({standbys[i], Name(standbys[i]), Role::kStandby});
+    } else if (id == standbys[i]) {
+      config.role = Role::kStandby;
+      AddLink(config, config.parents, globals[i], Role::kGlobalServer, {}, {});
     }
   }
   for (std::uint32_t party = 0; party < servers.size(); ++party) {

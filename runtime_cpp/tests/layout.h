@@ -21,6 +21,7 @@ struct Plan {
   Time heartbeat_interval = 0;
   Time patience = 0;
   bool continues = false;
+  bool standbys = false;  // each global server has one
   std::function<std::shared_ptr<PartyPolicy>(std::uint32_t party)> policy = nullptr;
   // Returns the coordinator of an overlay, for every group of two or more members: on the local server
   // inside parties, on the scheduler between them.
@@ -45,7 +46,7 @@ class Layout {
   NodeConfig Config(NodeId id) const;
 
   const NodeId scheduler = 0;
-  std::vector<NodeId> globals, servers, workers;
+  std::vector<NodeId> globals, servers, workers, standbys;
   std::vector<std::vector<NodeId>> parties;
 
  protected:

@@ -123,7 +123,7 @@ TEST(HeaderRefusesEachInconsistency) {
     CHECK(error.find(why) != std::string::npos);
   };
   broken(0, 'g', "not a geomx message");
-  broken(4, 1, "wire version 1, this node speaks 3");
+  broken(4, 1, "wire version 1, this node speaks 4");
   broken(5, kKinds, "unknown message kind " + std::to_string(kKinds));
 }
 

@@ -152,6 +152,14 @@ void Wire::LinkDown(NodeId at, NodeId peer, const std::string& reason) {
 
 void Wire::Deliver(NodeId from, NodeId to, Message message) {
   if (killed_.contains(to)) return;
+  const auto copy = std::find_if(copies_.begin(), copies_.end(), [&](const auto& each) {
+    return each->keeper == to && each->of == from && message.header.kind == Kind::kRecords;
+  });
+  if (copy != copies_.end()) {
+    if (const auto batch = (*copy)->standby->Take(message)) {
+      members_.at(to).node->node().Send(from, Confirmation(*batch));
+    }
+  }
   Act(to, [from, message = std::move(message)](auto& node, Time now) {
     node.HandleMessage(from, message, now);
   });
@@ -180,12 +188,12 @@ void Wire::ClearEvents() {
 void Wire::Record(NodeId id, std::function<std::string(Node&)> call, std::string output) {
   Member& member = members_.at(id);
   member.sends.reset();
-  if (!member.journal) member.tape.push_back({std::move(call), std::move(output)});
+  if (!member.journal && copies_.empty()) member.tape.push_back({std::move(call), std::move(output)});
 }
 
 void Wire::Replay(NodeId id) const {
   const Member& member = members_.at(id);
-  if (member.journal) return;
+  if (member.journal || !copies_.empty()) return;
   Node fresh(member.make());
   for (const Taped& taped : member.tape) {
     if (taped.call(fresh) == taped.output) continue;
@@ -240,7 +248,7 @@ void Wire::SetLoose(NodeId from, NodeId to, Message message) {
   }
 }
 
-std::vector<Wire::Move> Wire::Sends(const Node& node) {
+std::vector<Wire::Move> Wire::Sends(const RecordedNode& node) {
   std::vector<Move> sends;
   for (const Peer& peer : node.config().peers) {
     for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
@@ -255,7 +263,7 @@ std::vector<Wire::Move> Wire::Moves() {
   std::vector<Move> moves;
   for (auto& [id, member] : members_) {
     if (killed_.contains(id)) continue;
-    if (!member.sends) member.sends = Sends(member.node->node());
+    if (!member.sends) member.sends = Sends(*member.node);
     if (!member.held.empty()) moves.push_back({Move::Kind::kRelease, id});
     for (const auto& [to, messages] : member.under_way) {
       if (!messages.empty()) moves.push_back({Move::Kind::kLeave, id, to});
@@ -285,8 +293,9 @@ std::vector<Wire::Move> Wire::Moves() {
 bool Wire::Step() {
   CutOne();
   if (CrashOne()) return true;
+  if (!copies_.empty() && Chance(random, 0.3)) CommitAll();
   const std::vector<Move> moves = Moves();
-  if (moves.empty()) return false;
+  if (moves.empty()) return CommitAll();
   const Move& move = moves[Between(random, 0, moves.size() - 1)];
   switch (move.kind) {
     case Move::Kind::kSend: {
@@ -387,6 +396,73 @@ void Wire::CrashNodes(const std::vector<NodeId>& ids, double chance,
   };
 }
 
+// ---- standbys ----------------------------------------------------------------------------------
+
+void Wire::StandBy(const std::vector<std::pair<NodeId, NodeId>>& pairs, NodeId scheduler, double chance,
+                   std::function<void(Node&)> begin) {
+  promoter_ = scheduler;
+  takeover_chance_ = chance;
+  for (const auto& [of, keeper] : pairs) {
+    auto copy = std::make_unique<Copy>();
+    copy->of = of;
+    copy->keeper = keeper;
+    copy->node = std::make_unique<RecordedNode>(members_.at(of).make());
+    begin(copy->node->node());
+    copy->standby = std::make_unique<Standby>(copy->node->node(), *copy);
+    RecordedNode& primary = *members_.at(of).node;
+    primary.ReplicateTo(keeper);
+    for (const Peer& peer : primary.config().peers) {
+      if (peer.id != keeper) carriers_->LinkOf(of, peer.id).gate.Close(0);
+    }
+    copies_.push_back(std::move(copy));
+  }
+}
+
+// Ends batches, and lets leave what the standbys have confirmed. Returns whether anything changed.
+bool Wire::CommitAll() {
+  bool changed = false;
+  for (const auto& copy : copies_) {
+    RecordedNode& node = *members_.at(copy->of).node;
+    if (node.replicator() == nullptr) continue;
+    const std::uint64_t before = node.replicator()->committed();
+    node.Commit();
+    changed = changed || node.replicator()->committed() > before;
+    members_.at(copy->of).sends.reset();
+    for (const Peer& peer : node.config().peers) {
+      Link<Message>& link = carriers_->LinkOf(copy->of, peer.id);
+      link.gate.Mark(node.replicator()->committed(), link.arrivals.received());
+      changed = link.gate.Release(node.replicator()->confirmed()) || changed;
+    }
+  }
+  return changed;
+}
+
+// The process of a node that is stood by is killed, and its standby goes on where its records end.
+void Wire::TakeOver(Copy& copy) {
+  ++takeovers_;
+  const NodeId id = copy.of;
+  Member& member = members_.at(id);
+  Do(promoter_, [id](Node& node, Time now) { node.HandleLinkDown(id, "killed", now); });
+  CHECK_EQ(Events(promoter_, Event::Kind::kMoved).back().peer, id);
+  carriers_->Crash(id);
+  carriers_->Forget(id, copy.keeper);
+  for (auto& [peer, link] : copy.links) {
+    const std::uint32_t incarnation = carriers_->LinkOf(id, peer).incarnation;
+    carriers_->LinkOf(id, peer) = std::move(link);
+    carriers_->LinkOf(id, peer).incarnation = incarnation;
+  }
+  copy.of = copy.keeper;  // it copies nothing any more
+  member.node = std::move(copy.node);
+  member.node->node().ForgetStandby(now_);
+  CHECK(copy.standby->replay().TakeHeld().empty());
+  CHECK(copy.standby->replay().TakeUnderWay().empty());
+  for (const auto& end : copy.standby->replay().TakeDeviceWork()) {
+    end->Wait();
+    ++member.device_work;
+  }
+  member.sends.reset();
+}
+
 void Wire::CutOne() {
   if (mortal_.empty() || !Chance(random, cut_chance_)) return;
   const NodeId id = mortal_[Between(random, 0, mortal_.size() - 1)];
@@ -417,6 +493,10 @@ void Wire::ExchangeLinks(Archive& archive, NodeId id) {
 }
 
 bool Wire::CrashOne() {
+  if (!copies_.empty() && !node(promoter_).stopped() && Chance(random, takeover_chance_)) {
+    Copy& copy = *copies_[Between(random, 0, copies_.size() - 1)];
+    if (copy.node) return TakeOver(copy), true;
+  }
   if (mortal_.empty() || !Chance(random, crash_chance_)) return false;
   Crash(mortal_[Between(random, 0, mortal_.size() - 1)]);
   return true;

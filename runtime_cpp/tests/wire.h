@@ -17,7 +17,9 @@
 
 #include "core/recorded_node.h"
 #include "core/replay.h"
+#include "core/standby.h"
 #include "tests/carriers.h"
+#include "tests/check.h"
 #include "tests/seeds.h"
 
 namespace geomx::check {
@@ -84,6 +86,11 @@ class Wire {
   // called first with each new node. REQUIRES: BreakConnections.
   void CrashNodes(const std::vector<NodeId>& ids, double chance, std::function<void(Node&)> begin);
   std::uint64_t crashes() const { return crashes_; }
+  // The journals of these nodes go to their standbys, which are members too, and with `chance` per step
+  // one of them is killed and its standby takes its place. REQUIRES: BreakConnections.
+  void StandBy(const std::vector<std::pair<NodeId, NodeId>>& pairs, NodeId scheduler, double chance,
+               std::function<void(Node&)> begin);
+  std::uint64_t takeovers() const { return takeovers_; }
   // From now on, journals begin anew with a snapshot of their node at random times.
   void CutJournals(double chance) { cut_chance_ = chance; }
   std::uint64_t cuts() const { return cuts_; }
@@ -131,12 +138,32 @@ class Wire {
     std::uint64_t order = 0;
   };
 
+  // A standby's copy of a node, and of its ends of links.
+  struct Copy final : geomx::Replay::Handler {
+    NodeId of = 0, keeper = 0;
+    std::unique_ptr<RecordedNode> node;
+    std::unique_ptr<Standby> standby;
+    std::map<NodeId, Link<Message>> links;
+    void OnTaken(NodeId, const Message&) override {}
+    void OnLinked(NodeId peer, Message message) override { links[peer].outbox.AddLeft(std::move(message)); }
+    void OnArrived(NodeId peer) override { CHECK(links[peer].arrivals.Take()); }
+    void OnReceived(NodeId peer, std::uint32_t count) override { CHECK(links[peer].outbox.Acknowledge(count)); }
+    void OnRenewed(NodeId, std::uint32_t, bool) override {}
+    void OnLinkMade(NodeId) override {}
+    void OnLinkDown(NodeId, const std::string&) override {}
+    void OnReady() override {}
+    void OnSnapshot(Archive&) override {}
+    void OnEvent(Event, Time) override {}
+  };
+
   // Calls `verb(node, now)`, and records it in both records.
   template <class Verb>
   void Act(NodeId id, Verb verb);
   void Crash(NodeId id);
   void Restart(Member& member, NodeId id);
   bool CrashOne();
+  bool CommitAll();
+  void TakeOver(Copy& copy);
   void CutOne();
   void ExchangeLinks(Archive& archive, NodeId id);
   void Record(NodeId id, std::function<std::string(Node&)> call, std::string output = {});
@@ -146,7 +173,7 @@ class Wire {
   bool Outlived(NodeId from, NodeId to) const;
   Message Poll(NodeId from, NodeId to, Lane lane);
   void SetLoose(NodeId from, NodeId to, Message message);
-  static std::vector<Move> Sends(const Node& node);
+  static std::vector<Move> Sends(const RecordedNode& node);
   std::vector<Move> Moves();
   // Makes one random move of all possible ones. Returns false if there is none.
   bool Step();
@@ -162,6 +189,10 @@ class Wire {
   std::function<void(Node&)> begin_;
   std::uint64_t crashes_ = 0, cuts_ = 0;
   double cut_chance_ = 0;
+  std::vector<std::unique_ptr<Copy>> copies_;
+  NodeId promoter_ = 0;
+  double takeover_chance_ = 0;
+  std::uint64_t takeovers_ = 0;
   std::vector<Loose> loose_;
   std::vector<std::pair<int, Loose>> held_;  // (Drives left, message)
   std::map<std::tuple<NodeId, NodeId, Kind>, Traffic> traffic_;

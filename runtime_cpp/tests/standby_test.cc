@@ -1,0 +1,163 @@
+// Standbys of global servers (core/standby.h, core/replicator.h, core/gate.h).
+#include "core/standby.h"
+
+#include "tests/ignored_replay.h"
+#include "tests/training.h"
+
+namespace geomx {
+namespace {
+
+using check::Chance;
+using check::Cluster;
+using check::Plan;
+using check::Train;
+
+Plan AnyPlanWithStandbys(check::Random& random) {
+  Plan plan = check::AnyPlan(random);
+  plan.standbys = true;
+  return plan;
+}
+
+// Trains while global servers are killed at random times, standbys take their places, and connections
+// break.
+std::vector<std::vector<float>> TrainWithStandbys(double kills, std::uint64_t seed, const Plan& plan,
+                                                  std::uint64_t& takeovers) {
+  return Train(
+      seed, plan, false,
+      [&](Cluster& cluster) {
+        cluster.BreakConnections({.breaks = 0.02, .calls = 0.02});
+        std::vector<std::pair<NodeId, NodeId>> pairs;
+        for (std::size_t i = 0; i < cluster.globals.size(); ++i) {
+          pairs.emplace_back(cluster.globals[i], cluster.standbys[i]);
+        }
+        cluster.StandBy(pairs, cluster.scheduler, kills, [](Node& node) { node.AssumeStarted(); });
+      },
+      [&](Cluster& cluster) { takeovers += cluster.takeovers(); });
+}
+
+// Whenever a standby takes over, values, barriers and the end equal those of an undisturbed run.
+TEST(StandbysTakeOverAtAnyMoment) {
+  std::uint64_t takeovers = 0;
+  check::ForSeeds(100, [&](std::uint64_t seed) {
+    check::Random random(seed);
+    const Plan plan = AnyPlanWithStandbys(random);
+    const double kills = Chance(random, 0.5) ? 0.001 : 0.01;
+    CHECK(TrainWithStandbys(kills, seed, plan, takeovers) == Train(seed, plan, false));
+  });
+  CHECK(takeovers > 100);
+}
+
+// ---- gates ----
+
+Message Numbered() {
+  Message message;
+  message.header.kind = Kind::kValue;
+  return message;
+}
+
+TEST(AGateHoldsMessagesAndReceiptsBackUntilTheirBatchIsSafe) {
+  Link<Message> link;
+  CHECK(link.arrivals.Take());
+  link.gate.Close(link.arrivals.received());
+  link.Add(Numbered(), true);
+  CHECK(link.arrivals.Take());
+  CHECK_EQ(link.ready(), 0u);
+  CHECK_EQ(link.receipt(), 1u);
+  link.gate.Mark(1, link.arrivals.received());
+  link.Add(Numbered(), true);
+  CHECK(!link.gate.Release(0));
+  CHECK(link.gate.Release(1));
+  CHECK_EQ(link.ready(), 1u);
+  CHECK_EQ(link.receipt(), 2u);
+  Message beat;
+  beat.header.kind = Kind::kHeartbeat;
+  link.Add(beat, false, true);  // passes what is held back
+  CHECK_EQ(link.ready(), 2u);
+  CHECK(link.outbox.At(1).header.kind == Kind::kHeartbeat);
+  link.gate.Open();
+  CHECK_EQ(link.ready(), 3u);
+}
+
+// The other end sends again what this one may not say that it has, and it counts once.
+TEST(ALinkThatHoldsReceiptsBackDropsRepeats) {
+  Link<Message> here, there;
+  here.gate.Close(0);
+  const auto send = [&] {
+    there.Add(Numbered(), true);
+    there.outbox.Leave();
+    return here.arrivals.Take();
+  };
+  CHECK(send());
+  here.gate.Mark(1, here.arrivals.received());
+  CHECK(here.gate.Release(1));
+  CHECK(send());
+  CHECK(send());
+  Greeting answer;
+  CHECK(here.Answer(there.Call(), answer) == LinkOutcome::kCarried);
+  CHECK_EQ(answer.received, 1u);
+  CHECK(there.Answered(answer) == LinkOutcome::kCarried);
+  CHECK_EQ(there.ready(), 2u);
+  CHECK(!here.arrivals.Take());
+  CHECK(!here.arrivals.Take());
+  CHECK(here.arrivals.Take());
+  CHECK_EQ(here.arrivals.received(), 4u);
+}
+
+// ---- records in messages ----
+
+TEST(RecordsArriveAsTheyWereAdded) {
+  check::Random random(1);
+  Replicator replicator(1, 2);
+  std::vector<std::pair<std::vector<std::byte>, Payload>> added;
+  std::vector<std::uint64_t> batches;
+  std::size_t at = 0;
+  std::vector<std::byte> one, other;
+  for (int i = 0; i < 500; ++i) {
+    std::vector<std::byte> body(check::Between(random, 1, 2000), std::byte(i));
+    const std::vector<std::byte> bytes(check::Between(random, 0, 3) == 0 ? 5000 : 0, std::byte(i + 1));
+    const Payload payload = i % 7 == 0 ? Payload::Phantom(bytes.size()) : Payload::Copy(bytes);
+    replicator.Add(body, payload);
+    added.emplace_back(std::move(body), payload);
+    if (Chance(random, 0.3)) replicator.Commit();
+    while (const auto message = replicator.Poll()) {
+      EachRecord(*message, [&](std::span<const std::byte> body, const Payload& payload) {
+        CHECK(std::ranges::equal(body, added.at(at).first));
+        CHECK_EQ(payload.size(), added.at(at).second.size());
+        CHECK_EQ(payload.phantom(), added.at(at).second.phantom() && payload.size() > 0);
+        CHECK(std::ranges::equal(payload.Contiguous(one), added.at(at).second.Contiguous(other)));
+        ++at;
+      });
+      if (const auto batch = BatchEnded(*message)) batches.push_back(*batch);
+    }
+  }
+  CHECK(at > 400);
+  CHECK_EQ(batches.size(), replicator.committed());
+  CHECK(std::ranges::is_sorted(batches));
+  CHECK(!replicator.Confirm(replicator.committed() + 1));
+  CHECK(replicator.Confirm(replicator.committed()));
+}
+
+TEST(TruncatedMessagesOfRecordsAreRefused) {
+  Replicator replicator(1, 2);
+  const std::vector<std::byte> body(20, std::byte{3}), bytes(50, std::byte{4});
+  replicator.Add(body, {});
+  replicator.Add(body, Payload::Copy(bytes));
+  replicator.Commit();
+  Message message = *replicator.Poll();
+  std::vector<std::byte> scratch;
+  const Bytes whole = message.payload.Contiguous(scratch);
+  for (std::size_t size = 1; size < whole.size(); ++size) {
+    if (size == 28) continue;  // the first record alone
+    message.payload = Payload::Copy(whole.first(size));
+    bool refused = false;
+    try {
+      EachRecord(message, [](Bytes, const Payload&) {});
+    } catch (const JournalError&) {
+      refused = true;
+    }
+    CHECK(refused);
+  }
+}
+
+}  // namespace
+}  // namespace geomx

@@ -1,0 +1,151 @@
+"""Standbys take the place of lost global servers, without changes to the results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geomx import runner
+from geomx.errors import ConfigError, NodeLost
+from geomx.network.files import read_network
+from geomx.network.topology import with_standbys
+from geomx.results.results import Results
+
+NETWORK: dict[str, Any] = {
+    "central": {"name": "hub", "uplink_mbps": 400, "downlink_mbps": 400},
+    "parties": {
+        name: {"workers": 2, "uplink_mbps": 400, "downlink_mbps": 400} for name in ("east", "west")
+    },
+    "delay_ms": 5,
+}
+REPLICA = "faults.durable=replica"
+SERVER, STANDBY = "hub/global_server0", "hub/standby0"
+
+
+def run(folder: Path, *words: str, mode: str = "sim") -> Results:
+    network = folder.parent / "network.yaml"
+    network.write_text(str(NETWORK))
+    shared = [f"network={network}", "iterations=30", f"hydra.run.dir={folder}"]
+    return runner.run(f"mode={mode}", *shared, *words)
+
+
+def check_equal(one: Results, other: Results) -> None:
+    """Check that two runs have equal bits."""
+    assert one.parameters()
+    for name, value in one.parameters().items():
+        assert np.array_equal(value, other.parameters()[name])
+
+
+def kill(node: str, at_s: float) -> str:
+    return f"scenario=[{{at_s: {at_s}, kill: {node}}}]"
+
+
+def test_standbys_are_hosts_of_the_network() -> None:
+    cluster = read_network(NETWORK)
+    beside = with_standbys(cluster, None)
+    assert [node.name for node in beside.standbys] == [STANDBY]
+    assert beside.nodes[: len(cluster.nodes)] == cluster.nodes
+    assert beside.path(beside.standbys[0], beside.node(SERVER)).delay_s < 0.001
+    away = with_standbys(cluster, "west")
+    assert [node.name for node in away.standbys] == ["west/standby0"]
+    assert away.path(away.standbys[0], away.node(SERVER)).delay_s > 0.004
+    with pytest.raises(ConfigError, match=r"faults\.standby=north: there is no such site"):
+        with_standbys(cluster, "north")
+
+
+@pytest.mark.parametrize("words", [["+accel=[p3]"], ["+sync=hfa", "+accel=[bisparse,dgt]"]])
+def test_a_standby_takes_over_in_a_simulation(tmp_path: Path, words: list[str]) -> None:
+    calm = run(tmp_path / "calm", *words)
+    killed = run(tmp_path / "killed", *words, REPLICA, kill(SERVER, 0.2))
+    if "dgt" not in words[-1]:  # best-effort blocks may arrive in another round
+        check_equal(calm, killed)
+    (fault,) = killed.summary["faults"]
+    assert (fault["what"], fault["node"]) == ("kill", SERVER)
+    assert 0 < fault["recovered_s"] < 0.2  # some round trips over the WAN, whose delay is 5 ms
+    assert killed.summary["seconds"] < calm.summary["seconds"] + 0.5
+
+
+def test_replication_is_counted_and_costs_no_wan_bytes_beside_the_server(tmp_path: Path) -> None:
+    calm = run(tmp_path / "calm")
+    beside = run(tmp_path / "beside", REPLICA)
+    away = run(tmp_path / "away", REPLICA, "faults.standby=west")
+    check_equal(calm, beside)
+    check_equal(calm, away)
+    pushed = calm.summary["bytes"]["wan_push"]
+
+    def control(results: Results, source: str, target: str) -> int:
+        rows = [row for row in results.links if (row["source"], row["target"]) == (source, target)]
+        return sum(int(row["control_bytes"]) for row in rows)
+
+    for results, standby in ((beside, STANDBY), (away, "west/standby0")):
+        assert pushed < control(results, SERVER, standby) < 1.1 * pushed
+        assert results.summary["bytes"]["wan_push"] == pushed
+    assert beside.summary["seconds"] < 1.1 * calm.summary["seconds"]
+    # Each answer waits for a round trip to the standby and for its bytes.
+    assert away.summary["seconds"] > calm.summary["seconds"] + 29 * 0.01
+
+
+def test_a_run_goes_on_without_its_standby(tmp_path: Path) -> None:
+    calm = run(tmp_path / "calm")
+    killed = run(tmp_path / "killed", REPLICA, kill(STANDBY, 0.2))
+    check_equal(calm, killed)
+    with pytest.raises(NodeLost, match=f"{SERVER} was lost"):
+        both = f"scenario=[{{at_s: 0.2, kill: {STANDBY}}}, {{at_s: 0.3, kill: {SERVER}}}]"
+        run(tmp_path / "both", REPLICA, both)
+
+
+def test_a_server_that_is_paused_for_too_long_is_replaced(tmp_path: Path) -> None:
+    calm = run(tmp_path / "calm")
+    scenario = f"scenario=[{{at_s: 0.2, pause: {SERVER}, for_s: 5}}]"
+    paused = run(tmp_path / "paused", REPLICA, "faults.suspect_s=0.3", scenario)
+    check_equal(calm, paused)
+    (fault,) = paused.summary["faults"]
+    assert 0.3 < fault["recovered_s"] < 1.5
+
+
+def test_what_does_not_go_with_standbys_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"faults\.standby=west: has no effect without"):
+        run(tmp_path / "a", "faults.standby=west")
+    with pytest.raises(ConfigError, match=r"restart_s=1.*its standby takes its place"):
+        run(tmp_path / "b", REPLICA, f"scenario=[{{at_s: 1, kill: {SERVER}, restart_s: 1}}]")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["+accel=[p3]"], ["+sync=hfa", "+accel=[bisparse]"]])
+def test_a_standby_takes_over_in_a_live_run(tmp_path: Path, words: list[str]) -> None:
+    calm = run(tmp_path / "calm", *words)
+    killed = run(tmp_path / "killed", *words, REPLICA, kill(SERVER, 0.5), mode="live")
+    check_equal(calm, killed)
+    (fault,) = killed.summary["faults"]
+    assert fault["recovered_s"] < 5
+    for way in ("wan_push", "wan_pull", "lan"):
+        assert calm.summary["bytes"][way] == killed.summary["bytes"][way]
+
+
+@pytest.mark.slow
+def test_a_paused_server_is_refused_when_it_returns(tmp_path: Path) -> None:
+    scenario = f"scenario=[{{at_s: 0.5, pause: {SERVER}, for_s: 3}}]"
+    words = [REPLICA, "faults.suspect_s=1", scenario, "iterations=120"]
+    calm = run(tmp_path / "longer", "iterations=120")
+    paused = run(tmp_path / "paused", *words, mode="live")
+    check_equal(calm, paused)
+    log = (paused.directory / "nodes" / "hub-scheduler.log").read_text()
+    assert f"{SERVER} is lost, its standby goes on in its place" in log
+
+
+@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+def test_a_standby_takes_over_where_training_continues_without_others(
+    tmp_path: Path, mode: str
+) -> None:
+    """A worker is lost and comes back, and then the global server."""
+    worker = "{at_s: 0.3, kill: west/worker1, restart_s: 0.1}"
+    scenario = f"scenario=[{worker}, {{at_s: 1.2, kill: {SERVER}}}]"
+    words = [REPLICA, "faults.on_loss=continue", "iterations=80", scenario]
+    results = run(tmp_path / "run", *words, mode=mode)
+    rows = {row["node"]: row for row in results.summary["faults"]}
+    assert rows["west/worker1"]["recovered_s"] > 0
+    assert rows[SERVER]["recovered_s"] < 5
+    assert results.summary["seconds"] > 1.2
