@@ -99,7 +99,7 @@ std::uint64_t WanPayload(const Cluster& cluster, Kind kind) {
   return bytes;
 }
 
-constexpr std::uint32_t kElements = 40;
+constexpr std::uint32_t kLinearElements = 40;
 
 std::vector<ShardInfo> TwoShards(const Cluster& cluster) {
   const auto last = static_cast<std::uint32_t>(cluster.globals.size() - 1);
@@ -126,18 +126,18 @@ TEST(LinearEncodingsAreAddedWithoutDecoding) {
     const Plan plan = Linear(random, trees);
     Cluster cluster(seed, plan);
     const std::vector<ShardInfo> shards = TwoShards(cluster);
-    cluster.Declare(0, kElements, shards);
-    cluster.Init(0, cluster.RandomIntegers(kElements));
+    cluster.Declare(0, kLinearElements, shards);
+    cluster.Init(0, cluster.RandomIntegers(kLinearElements));
     cluster.RequestAll(0);
     cluster.Drive();
     std::vector<CodecChain> chains;
     for (const ShardInfo& shard : shards) chains.emplace_back(Encoded().codecs, shard);
     constexpr Round kRounds = 4;
     for (Round round = 1; round <= kRounds; ++round) {
-      std::vector<float> total(kElements, 0.0f);
+      std::vector<float> total(kLinearElements, 0.0f);
       for (const NodeId worker : cluster.workers) {
-        const std::vector<float> value = cluster.RandomIntegers(kElements);
-        for (std::uint32_t i = 0; i < kElements; ++i) total[i] += value[i];
+        const std::vector<float> value = cluster.RandomIntegers(kLinearElements);
+        for (std::uint32_t i = 0; i < kLinearElements; ++i) total[i] += value[i];
         cluster.Push(worker, 0, value);
       }
       cluster.Drive();
@@ -161,9 +161,9 @@ TEST(LinearEncodingsAreAddedWithoutDecoding) {
     }
     // Every party sends one encoding, merged or not; sums are returned encoded.
     const std::uint64_t encoded = kRounds * cluster.servers.size() * (6 + 4) * sizeof(float);
-    const std::uint64_t dense = kRounds * cluster.servers.size() * kElements * sizeof(float);
+    const std::uint64_t dense = kRounds * cluster.servers.size() * kLinearElements * sizeof(float);
     CHECK_EQ(WanPayload(cluster, Kind::kPush), encoded);
-    const std::uint64_t plain = cluster.servers.size() * kElements * sizeof(float);  // initial values
+    const std::uint64_t plain = cluster.servers.size() * kLinearElements * sizeof(float);  // initial values
     CHECK_EQ(WanPayload(cluster, Kind::kValue), (plan.rounds.update_at_party ? encoded : dense) + plain);
     cluster.ReplayAll();
   });
@@ -177,13 +177,13 @@ TEST(SimulatedSizesOfLinearCodecsEqualTheTraffic) {
       Plan plan = Linear(random, seed % 2 == 0);
       plan.phantom = phantom;
       Cluster cluster(seed, plan);
-      cluster.Declare(0, kElements, TwoShards(cluster));
-      cluster.Init(0, cluster.RandomIntegers(kElements));
+      cluster.Declare(0, kLinearElements, TwoShards(cluster));
+      cluster.Init(0, cluster.RandomIntegers(kLinearElements));
       cluster.RequestAll(0);
       cluster.Drive();
       for (int round = 0; round < 3; ++round) {
         for (const NodeId worker : cluster.workers) {
-          cluster.Push(worker, 0, std::vector<float>(kElements, 1.0f));
+          cluster.Push(worker, 0, std::vector<float>(kLinearElements, 1.0f));
         }
         cluster.Drive();
       }
