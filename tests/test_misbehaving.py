@@ -236,7 +236,7 @@ def geomx_overlay(self, group):
 """,
 ).replace("class Base", "class Mind:\n    def on_report(self, *said):\n        1 / 0\n\nclass Base")
 RAISES = SLEEPS.replace("time.sleep(60)", 'raise ZeroDivisionError("oh")')
-LIVE = [hook for hook in ALL if hook != "geomx_sim"]
+LIVE = [hook for hook in ALL if hook not in ("geomx_sim", "geomx_scenario")]
 
 
 def answering(hook: str, answer: str) -> str:
