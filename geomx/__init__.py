@@ -46,11 +46,14 @@ _EXPORTS = {
     "include_dir": "geomx.plugin.api",
     "native_options": "geomx.plugin",
     "overlay_order": "geomx.plugin.overlay",
+    "report": "geomx.kv.script",
     "run": "geomx.runner",
+    "sleep": "geomx.kv.script",
 }
 
 if TYPE_CHECKING:
     from geomx.errors import ConfigError, GeomxError, NodeLost, PluginError, Refused
+    from geomx.kv.script import report, sleep
     from geomx.options.costs import CodecCosts
     from geomx.plugin.api import api_version, include_dir
     from geomx.plugin.coordination import Coordinator, Group, Overlay, Site
@@ -106,7 +109,9 @@ __all__ = [
     "include_dir",
     "native_options",
     "overlay_order",
+    "report",
     "run",
+    "sleep",
 ]
 
 

@@ -577,7 +577,8 @@ class Fabric:
         """
         Return and clear the notices for Python: (node, kind, key, round, text, reason, values,
         partial); partial is (shard, workers, global round, late) of a round without some nodes,
-        or with contributions that were late: (node, round that it was pushed for).
+        or with contributions that were late: (node, round that it was pushed for). text is bytes in
+        notices of kind state.
         """
 
     def expect_faults(self) -> None:
@@ -771,6 +772,61 @@ class Fabric:
 
     def edges_carried(self, now_ns: int) -> list[float]:
         """Return the bytes that have been sent over each edge, by id."""
+
+class FabricWorker:
+    """
+    The verbs of a simulated worker, called at their virtual times. What they lead to are notices of
+    the fabric: value, reply, released, state.
+    """
+
+    def __init__(self, fabric: Fabric, node: int) -> None: ...
+
+    def declare(self, key: int, elements: int, shards: Sequence[tuple[int, int, int, int]]) -> None:
+        """
+        Declare a tensor and its shards: (offset, elements, global server, priority).
+        """
+
+    def init(self, key: int, array: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], now_ns: int) -> None:
+        """Set the initial value of a tensor for all nodes."""
+
+    def request(self, key: int, now_ns: int) -> None:
+        """Request the current value, which completes its round."""
+
+    def push(self, key: int, array: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], loss: float, last: bool, absent: bool, now_ns: int) -> int:
+        """Contribute to the next round; return the round. See Loop.push."""
+
+    def barrier(self, now_ns: int) -> None:
+        """Come to the next barrier."""
+
+    def command(self, text: str, unless_given: bool, now_ns: int) -> None:
+        """Send an instruction to all global servers. See Loop.command."""
+
+    def report(self, host: int, number: int, values: Sequence[float], now_ns: int) -> None:
+        """
+        Send numbers to the coordinator `number` on node `host`, after all earlier pushes.
+        """
+
+    def ask_states(self, now_ns: int) -> None:
+        """Ask all global servers for the state of their optimizers."""
+
+    def load_state(self, key: int, shard: int, saved: bytes, now_ns: int) -> None:
+        """
+        Have the optimizer of a shard continue from a state, before later pushes.
+        """
+
+    def value(self, key: int, out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """Copy the last complete value into a float32 array."""
+
+    def absent(self, key: int) -> bool:
+        """Return whether no worker contributed to the last complete value."""
+
+    def round(self, key: int) -> int:
+        """Return the round of the last complete value; 0 before the first push."""
+
+def state_part(text: bytes) -> tuple[int, int, int, int, bytes]:
+    """
+    Read the text of a notice of kind state: (key, shard, part, parts, bytes).
+    """
 
 def why_no_namespaces() -> str:
     """

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from geomx.config.compose import compose
@@ -20,12 +21,16 @@ from geomx.limits.watchdog import attended, looking
 from geomx.live import emulation, resume
 from geomx.live.launcher import run_experiment
 from geomx.live.resumption import Resumption
+from geomx.live.spec import Spec
 from geomx.pages import both
 from geomx.results.prediction import compare
 from geomx.results.results import Results
 from geomx.scenario.programs import program_of
+from geomx.sim.computing import Computing
+from geomx.sim.scripts import simulate_script
 from geomx.sim.simulation import simulate
 from geomx.sim.world import World
+from geomx.virtual.processes import Processes
 
 _ASSIGNS = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=")
 RUNNERS: dict[str, Callable[[Experiment, Path], Results]] = {
@@ -84,11 +89,18 @@ def _execute(
     if experiment.mode == "both":
         return _execute_both(experiment, directory)
     calls = Calls(experiment.runtime.failure_timeout_s, experiment.selection)
+    with _blaming(experiment), looking(calls):
+        if resumption is not None:
+            return run_experiment(experiment, directory, resumption=resumption)
+        results: Results = RUNNERS[experiment.mode](experiment, directory)
+        return results
+
+
+@contextmanager
+def _blaming(experiment: Experiment) -> Iterator[None]:
+    """Name the plugin whose code raised an unexpected exception in the block."""
     try:
-        with looking(calls):
-            if resumption is not None:
-                return run_experiment(experiment, directory, resumption=resumption)
-            return RUNNERS[experiment.mode](experiment, directory)
+        yield
     except GeomxError:
         raise
     except Exception as error:
@@ -96,6 +108,37 @@ def _execute(
         if blamed is None:
             raise
         raise blamed from error
+
+
+def simulate_command(
+    experiment: Experiment, directory: Path, command: Sequence[str], compute: str
+) -> Results:
+    """Simulate a training script: ``geomx simulate ... -- COMMAND``.
+
+    Args:
+        experiment: The network and the plugins; its workload does not count.
+        directory: Directory of the files.
+        command: The command of every worker.
+        compute: What its computing takes, as of `geomx.sim.computing.Computing.read`.
+
+    Returns:
+        The results.
+
+    Raises:
+        ConfigError: `compute` is not understood, or scripts cannot be simulated so.
+        GeomxError: The run failed for a known reason.
+    """
+    computing = Computing.read(compute)
+    processes = Processes(
+        experiment.cluster.workers,
+        command,
+        directory,
+        Spec.of(experiment, script=True).to_json(),
+        experiment.runtime.failure_timeout_s,
+    )
+    with _blaming(experiment):
+        results: Results = simulate_script(experiment, directory, command, computing, processes)
+        return results
 
 
 def _execute_both(experiment: Experiment, directory: Path) -> Results:

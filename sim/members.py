@@ -180,7 +180,7 @@ class Members:
             self.kill(nodes[node], reason)
         elif kind == "partial":
             shard, workers, above, late = partial
-            tensor = simulation.experiment.workload.tensors[key].name
+            tensor = simulation.tensor_name(key)
             absent = tuple(nodes[int(each)].name for each in values)
             tardy = tuple(f"{nodes[who].name}:{meant}" for who, meant in late)
             name = nodes[node].name

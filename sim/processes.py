@@ -14,11 +14,10 @@ from geomx.limits.watchdog import Look
 from geomx.plugin.calling import one_line
 from geomx.sim.protocols import Running
 from geomx.sim.standstill import standstill
-from geomx.sim.worker import SimulatedWorker
 from geomx.training.pace import NS
 
 _STANDS_STILL = "the workers wait, and only plugins' processes run"
-_OURS = ("geomx.sim.simulation", "geomx.sim.worker")
+_OURS = ("geomx.sim.simulation", "geomx.sim.worker", "geomx.sim.script_worker")
 
 
 class Instant(Look):
@@ -84,7 +83,7 @@ def failure(error: Exception, simulation: Running) -> Exception:
     blamed = simulation.experiment.selection.blamed(origin)
     if isinstance(origin, GeomxError) or blamed is not None:
         return blamed if blamed is not None and not isinstance(origin, GeomxError) else origin
-    if process is None or _is_worker(process):
+    if process is None or _is_worker(process, simulation):
         return error
     said = one_line(origin) if origin is not error else str(error).strip().splitlines()[-1]
     return PluginError(f"{_name(process, simulation)} failed: {said}")
@@ -117,8 +116,9 @@ def _next(simulation: Running) -> Any:
     return owner if isinstance(owner, simpy.Process) else called
 
 
-def _is_worker(process: simpy.Process) -> bool:
-    return getattr(process._generator, "gi_code", None) is SimulatedWorker.run.__code__
+def _is_worker(process: simpy.Process, simulation: Running) -> bool:
+    code = getattr(process._generator, "gi_code", None)
+    return any(code is type(each).run.__code__ for each in simulation.workers.values())
 
 
 def _name(what: Any, simulation: Running) -> str:

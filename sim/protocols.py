@@ -24,6 +24,11 @@ from geomx.training.pace import Pace
 from geomx.training.steps import Steps
 from geomx.workload import Model
 
+Partial = tuple[int, int, int, list[tuple[int, int]]]
+Notice = tuple[int, str, int, int, str, str, list[float], Partial]
+"""What the fabric tells: node, kind, key, round, text, reason, values, and of a round that was
+closed without some nodes, or with late contributions: (shard, workers, global round, late)."""
+
 
 class Worker(Protocol):
     """A simulated worker, with names as of `geomx.sim.worker.SimulatedWorker`."""
@@ -31,30 +36,30 @@ class Worker(Protocol):
     spec: NodeSpec
     rank: int
     steps: Steps
-    compute_s: float
     parameters: list[NDArray[Any]]
-    took_s: float
     loss: float
     ended: bool
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds of computing in a step."""
+        ...
+
+    @property
+    def took_s(self) -> float:
+        """Seconds of computing in the present step."""
+        ...
 
     def run(self) -> Generator[simpy.Event, Any, None]:
         """Train."""
         ...
 
-    def on_done(self) -> None:
-        """The order that was given last is carried out."""
+    def hear(self, notice: Notice) -> None:
+        """Handle a notice of the fabric to this worker."""
 
-    def on_reply(self, values: list[float]) -> None:
-        """Handle the coordinator's reply."""
-
-    def on_value(self, key: int, round_number: int) -> None:
-        """Publish the arrival of a new value of `key` to observers."""
-
-
-Partial = tuple[int, int, int, list[tuple[int, int]]]
-Notice = tuple[int, str, int, int, str, str, list[float], Partial]
-"""What the fabric tells: node, kind, key, round, text, reason, values, and of a round that was
-closed without some nodes, or with late contributions: (shard, workers, global round, late)."""
+    def standing(self) -> str:
+        """Return what the worker waits for, for errors; empty if the fabric knows."""
+        ...
 
 
 class IterationRow(NamedTuple):
@@ -141,6 +146,10 @@ class Running(Protocol):
 
     def config(self, node: NodeSpec) -> _core.NodeConfig:
         """Return what a process of a node is told."""
+        ...
+
+    def tensor_name(self, key: int) -> str:
+        """Return the name of a tensor."""
         ...
 
     def iteration(self, row: IterationRow, loss: float = math.nan) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -40,6 +39,7 @@ from geomx.sim.clock import FOREVER, Clock
 from geomx.sim.endpoints import handle, of_servers, of_workers
 from geomx.sim.members import Members
 from geomx.sim.network import add_edges, connect
+from geomx.sim.not_finite import tell_of_not_finite
 from geomx.sim.processes import Instant, failure
 from geomx.sim.protocols import IterationRow, Worker
 from geomx.sim.repetition import Repetition
@@ -160,8 +160,12 @@ class Simulation:
         connect(self.fabric, cluster, experiment.selection, self._edges, experiment.tcp)
         self.standbys = Standbys(self, self._edges)
         self.workers: dict[int, Worker] = {
-            spec.id: SimulatedWorker(self, spec, rank) for rank, spec in enumerate(cluster.workers)
+            spec.id: self.worker(spec, rank) for rank, spec in enumerate(cluster.workers)
         }
+
+    def worker(self, spec: NodeSpec, rank: int) -> Worker:
+        """Return the worker of a node."""
+        return SimulatedWorker(self, spec, rank)
 
     def config(self, node: NodeSpec) -> _core.NodeConfig:
         """Return what a process of a node is told."""
@@ -206,7 +210,7 @@ class Simulation:
         self._schedule_network(0)
         play(self, self.experiment.event_schedule)
         self._start_programs()
-        with progress(total, "simulating") as self._advance, uncollected():
+        with progress(total or None, "simulating") as self._advance, uncollected():
             self._go(end)
         return self._finish(time.monotonic() - started)
 
@@ -274,7 +278,7 @@ class Simulation:
         notices = self.fabric.take_notices()
         self.repetition.look(notices)
         for notice in notices:
-            node, kind, key, round_number, text, reason, values, _ = notice
+            node, kind, key, round_number, text, reason, *_ = notice
             if self.standbys.hear(notice) or (self.members and self.members.hear(notice)):
                 continue
             if kind == "refused":
@@ -282,28 +286,19 @@ class Simulation:
             if kind == "lost":
                 raise NodeLost(text, reason)
             if kind == "non_finite":
-                self._not_finite(node, key, round_number, text)
+                tell_of_not_finite(self, node, key, round_number, text)
                 continue
             if kind == "transferred":
                 self.world.wan.arrived(key)
-            elif kind == "value":
-                if self._world is not None:
-                    self._world.value_arrived(node, key, round_number)
-                self.workers[node].on_value(key, round_number)
-            elif kind == "reply":
-                self.workers[node].on_reply(values)
-            else:
-                self.workers[node].on_done()
+                continue
+            if kind == "value" and self._world is not None:
+                self._world.value_arrived(node, key, round_number)
+            self.workers[node].hear(notice)
         self._schedule_network(0)
 
-    def _not_finite(self, node: int, key: int, number: int, what: str) -> None:
-        """Warn of a push with NaN, or end the run, as live workers do."""
-        refuse = self.experiment.runtime.non_finite == "refuse"
-        worker, tensor = self.workers[node].spec.name, self.experiment.workload.tensors[key].name
-        text = _core.non_finite_text(worker, f"key {tensor!r}", number, what, refuse)
-        if refuse:
-            raise GeomxError(text)
-        warnings.warn(text, stacklevel=2)
+    def tensor_name(self, key: int) -> str:
+        """Return the name of a tensor."""
+        return self.experiment.workload.tensors[key].name
 
     # ---- reports of workers ----
 
@@ -365,15 +360,16 @@ class Simulation:
         accuracy, loss = model.evaluate(values)
         self.recorder.evaluation(end_s, step, accuracy, loss)
         if final:
-            names = (tensor.name for tensor in tensors)
-            self.recorder.parameters(dict(zip(names, values, strict=True)))
+            self.recorder.parameters(
+                dict(zip((each.name for each in tensors), values, strict=True))
+            )
 
     def _finish(self, wall_seconds: float) -> Results:
         self._judge_latest()
         rounds = record_totals(self, self._edges, self._end_ns / NS)
         if self.members:
             self.members.finish(self.shards)
-        whole = rounds // sum(len(pieces) for pieces in self.shards)
+        whole = rounds // sum(map(len, self.shards))
         return self.recorder.finish(self._end_ns / NS, whole, wall_seconds)
 
 

@@ -31,6 +31,11 @@ def _workers(simulation: Running) -> Iterator[str]:
     together: dict[str, list[str]] = defaultdict(list)
     cluster, selection = simulation.experiment.cluster, simulation.experiment.selection
     for worker in simulation.workers.values():
+        if what := worker.standing():
+            together[what].append(worker.spec.name)
+            continue
+        if worker.ended:
+            continue
         if simulation.fabric.awaits_reply(worker.spec.id):
             coordinator = selection.coordinator(cluster, worker.steps.sync.coordinator or 0)
             together[f"an answer of {coordinator}"].append(worker.spec.name)
@@ -59,7 +64,7 @@ def _servers(simulation: Running) -> Iterator[str]:
 
 
 def _value(simulation: Running, key: int, round_number: int) -> str:
-    name = simulation.experiment.workload.tensors[key].name
+    name = simulation.tensor_name(key)
     return f"round {round_number} of {name}" if round_number else f"the initial value of {name}"
 
 

@@ -22,7 +22,7 @@ from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.events import Event
 from geomx.plugin.parts import as_vector, optimizer_text
-from geomx.sim.protocols import IterationRow, Running
+from geomx.sim.protocols import IterationRow, Notice, Running
 from geomx.training.pace import NS
 from geomx.training.passes import Backward, Forward, evaluates, passes
 from geomx.training.steps import Steps
@@ -81,16 +81,22 @@ class SimulatedWorker:
 
     # ---- notices of the fabric ----
 
-    def on_done(self) -> None:
-        """Handle the completion of the current pass."""
-        assert self._order is not None
-        self._order.succeed()
+    def hear(self, notice: Notice) -> None:
+        """Handle a notice: the end of a pass, the coordinator's reply, or a new value."""
+        _, kind, key, number, _, _, values, _ = notice
+        if kind == "value":
+            self._publish(key, number)
+        elif kind == "reply":
+            self._answers.append(values)
+        else:
+            assert self._order is not None
+            self._order.succeed()
 
-    def on_reply(self, values: list[float]) -> None:
-        """Handle the coordinator's reply."""
-        self._answers.append(values)
+    def standing(self) -> str:
+        """See `geomx.sim.protocols.Worker.standing`: the fabric knows."""
+        return ""
 
-    def on_value(self, key: int, round_number: int) -> None:
+    def _publish(self, key: int, round_number: int) -> None:
         """Publish the arrival of a new value of `key` to observers."""
         simulation = self.simulation
         event = Event(simulation.env.now / NS, self.spec.name, "value", key, round_number)

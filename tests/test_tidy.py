@@ -146,15 +146,16 @@ ROOMS = {
     "metrics": "cluster errors terminal",
     "live": "cluster errors events experiment frameworks limits metrics network options plugin"
     " pages results scenario terminal tracking training version workload",
+    "virtual": "cluster errors live terminal",
     "sim": "cluster errors events experiment limits network options plugin pages results scenario"
     " terminal tracking training workload",
     "config": "errors experiment network options plugin",
-    "kv": "cluster errors experiment frameworks live network options plugin workload",
+    "kv": "cluster errors experiment frameworks live network options plugin virtual workload",
     "mxnet": "errors frameworks kv live",
     "torch": "errors experiment kv live plugin training",
     "compat": "errors kv live mxnet network options plugin workloads",
     "machines": "cluster config errors experiment live options results",
-    "runner": "config errors experiment limits live pages results scenario sim",
+    "runner": "config errors experiment limits live pages results scenario sim virtual",
     "calibrate": "cluster errors experiment live network options plugin terminal version",
     "study": "config errors experiment limits options plugin pages results runner terminal version",
     "planning": "cluster config errors experiment options plugin pages results study terminal"
@@ -165,7 +166,7 @@ ROOMS = {
     " metrics network options planning plugin pages results runner study terminal testing version"
     " geomx",
     "__main__": "cli",
-    "geomx": "errors options plugin results runner version",  # the public package
+    "geomx": "errors kv options plugin results runner version",  # the public package
 }
 NEED_A_FRAMEWORK = (  # these import MXNet or PyTorch, which are optional
     "geomx.compat.store", "geomx.live.mxnet_exchange", "geomx.live.torch_exchange", "geomx.mxnet",

@@ -111,6 +111,11 @@ COMMANDS = {
         "launch",
         "[JOB.yaml] [OVERRIDES] -- COMMAND",
     ),
+    "simulate": Command(
+        "Run a script as every worker, in virtual time over a simulated WAN.",
+        "simulate",
+        "[OVERRIDES] [--compute HOW] -- COMMAND",
+    ),
     "compat": Command("Run an unmodified launch script of GeoMX or MXNet.", "compat", "-- COMMAND"),
     "calibrate": Command(
         "Measure this machine, and the network between sites, as a basis of predictions.",

@@ -9,7 +9,7 @@ from pathlib import Path
 from geomx import planning
 from geomx.options.parsing import described
 from geomx.options.schema import PlanOptions
-from geomx.pages.page import repeating
+from geomx.pages.commands import repeating
 from geomx.terminal.output import WIDE, show
 
 

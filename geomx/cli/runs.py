@@ -12,7 +12,7 @@ from geomx.errors import GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.live import resume
 from geomx.live.resumption import Resumption
-from geomx.pages.page import repeating
+from geomx.pages.commands import repeating
 from geomx.results.tables import comparison_table
 from geomx.runner import execute
 from geomx.study.variants import conduct, gather

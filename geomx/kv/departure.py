@@ -39,12 +39,17 @@ class Departure:
             raise GeomxError(f"{self._member.node.name} cannot leave the job: {why}")
         self.asked = True
 
+    @property
+    def steps(self) -> int:
+        """The number of steps that have begun with a push."""
+        return max(self._pushes.values(), default=0)
+
     def count(self, key: int) -> None:
         """Count a push of a key.
 
         Raises:
             Left: It would begin another step, and the worker must leave.
         """
-        if self.asked and self._pushes[key] >= max(self._pushes.values(), default=0):
+        if self.asked and self._pushes[key] >= self.steps:
             raise Left
         self._pushes[key] += 1

@@ -19,6 +19,8 @@ from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE
 from geomx.live.member import Member
 from geomx.live.metering import meter
+from geomx.virtual import wire
+from geomx.virtual.member import VirtualMember
 
 # Environment variables that the job's launcher sets for every worker.
 SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
@@ -66,6 +68,11 @@ def create(type: str = TYPES[0]) -> KVStore:
     return store
 
 
+def current() -> KVStore | None:
+    """Return the store of this process; None if it has none, or has left its job."""
+    return _stores[-1] if _stores and not _stores[-1].closed else None
+
+
 def _end(store: KVStore) -> None:
     """Leave the job when the program ends; tell its launcher if it ends because of another node."""
     store.close()
@@ -80,6 +87,8 @@ def _end(store: KVStore) -> None:
 
 def _join(type: str) -> KVStore:
     """Join the job that this process was started for, or a cluster of one worker."""
+    if wire.SOCKET in os.environ:
+        return KVStore(VirtualMember.of_environment(), type)
     if SCHEDULER not in os.environ:
         cluster = LocalCluster(unshaped({"local": 1}))
         return KVStore(cluster.workers[0], type, cluster.close)
@@ -95,7 +104,7 @@ def _join(type: str) -> KVStore:
         member.wire()
         notes = Notes(Path(os.environ[NOTES]), resumed=True) if NOTES in os.environ else None
         if notes is not None:
-            member.on_kill = notes.killed
+            member.on_kill, member.on_evaluated = notes.killed, notes.evaluation
         meter(member, tls)
         member.wait_started()
         if notes is not None:

@@ -18,7 +18,7 @@ from geomx import _core
 from geomx.errors import GeomxError
 from geomx.kv.keys import Entry
 from geomx.kv.values import optimizer_numbers
-from geomx.live.member import FOREVER_S, Member, naming_the_lost
+from geomx.live.member import Member, naming_the_lost
 from geomx.plugin.parts import optimizer_text
 
 
@@ -47,11 +47,9 @@ def fetched(member: Member, entries: Iterable[Entry], master: bool) -> bytes:
         raise GeomxError("there are no optimizer states to save: no key was initialised")
     found: dict[tuple[int, int], bytes] = {}
     with naming_the_lost(member.loop):
-        _core.ask_states(member.loop)
+        member.ask_states()
         while missing:
-            part = _core.wait_state(member.loop, FOREVER_S)
-            assert part is not None
-            key, shard, number, parts, content = part
+            key, shard, number, parts, content = member.wait_state()
             found[key, shard] = found.get((key, shard), b"") + content
             if number + 1 == parts:
                 missing.discard((key, shard))
@@ -102,7 +100,7 @@ def load(member: Member, entries: Iterable[Entry], text: str, content: bytes, ma
         with naming_the_lost(member.loop):
             for name, state in saved.items():
                 key, _, shard = name.partition(".")
-                _core.load_state(member.loop, int(key), int(shard), state)
+                member.load_state(int(key), int(shard), state)
 
 
 def _read(content: bytes) -> dict[str, bytes]:

@@ -17,7 +17,8 @@ from geomx.kv.place import Place
 from geomx.kv.rules import checked_optimizer, global_rule, named
 from geomx.kv.values import Key, devices, pairs, to_float32
 from geomx.live.exchange import ArrayExchange, Exchange
-from geomx.live.member import FOREVER_S, Member, naming_the_lost
+from geomx.live.member import Member, naming_the_lost
+from geomx.live.script_calls import FOREVER_S
 from geomx.live.sync_steps import SyncSteps
 from geomx.plugin.parts import as_vector
 
@@ -85,12 +86,13 @@ class KVStore(Place):
 
     @property
     def rounds(self) -> int:
-        """Number of completed rounds when the keys were initialised.
-
-        It is 0, unless this process replaces a lost one; its script then continues with round
-        `rounds`, and has the values of that round.
-        """
+        """Rounds completed when keys were initialised: 0, unless this replaces a lost process."""
         return self._rounds
+
+    @property
+    def step(self) -> int:
+        """Number of the current local step, from 0: of a rhythm, an optimizer, or pushes."""
+        return max(self.member.steps, self._departure.steps, 1) - 1
 
     # ---- values ----
 
@@ -386,8 +388,7 @@ class KVStore(Place):
         """Declare new keys to the loop."""
         entries = self._keys.admit(keys)
         for entry in entries:
-            name = f"key {entry.name!r}"
-            self.member.loop.declare(entry.key, entry.elements, list(entry.shards), name)
+            self.member.declare(entry.key, entry.shape, entry.shards, entry.name)
             self.exchange.declare(entry.key, entry.shape)
         return entries
 

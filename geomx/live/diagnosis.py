@@ -19,6 +19,11 @@ from geomx.live.relay import PREFIX
 TAIL_LINES = 15
 """Lines of the log of the first failed node that are shown: the end of a traceback, and context."""
 
+HOW_TO_JOIN = (
+    "a script joins when it creates its store or its optimizer (geomx.kv.create, geomx.mxnet, "
+    "geomx.torch)"
+)
+
 JOIN_S = 1.0
 """Time, after a command has ended without joining, until its remaining processes are searched."""
 
@@ -152,7 +157,6 @@ class Unjoined:
         log = file_of(stem(self._directory, name), ".log")
         reason = (
             f"its command, {self._command}, ended with exit status 0 without joining the run"
-            f"{others}: a script joins when it creates its store or its optimizer "
-            f"(geomx.kv.create, geomx.mxnet, geomx.torch); its log is {log}"
+            f"{others}: {HOW_TO_JOIN}; its log is {log}"
         )
         raise with_log(NodeLost(name, reason), self._directory)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from geomx import _core
 from geomx.frameworks import tensors
-from geomx.live.member import FOREVER_S, naming_the_lost
+from geomx.live.member import naming_the_lost
+from geomx.live.script_calls import FOREVER_S
 from geomx.plugin.parts import as_vector
 
 

@@ -110,7 +110,9 @@ class Notes:
         times = {"start_s": start_s, "compute_s": compute_s, "end_s": end_s}
         self._write({"iteration": step, **times, "loss": loss, "spans": list(spans)})
 
-    def evaluation(self, time_s: float, step: int, accuracy: float, loss: float) -> None:
+    def evaluation(
+        self, time_s: float, step: int, accuracy: float | None, loss: float | None
+    ) -> None:
         """Note an evaluation of the model after local step `step`, which ended at `time_s`."""
         if ("evaluation", step) in self._noted:
             return

@@ -22,6 +22,7 @@ from geomx.experiment.live_events import check_script_events
 from geomx.experiment.native_parts import training_optimizers
 from geomx.experiment.wiring import shards
 from geomx.live import access, emulation
+from geomx.live.evaluations import write_evaluations
 from geomx.live.job import POLL_S, Job
 from geomx.live.journal import Note, Reader, stem
 from geomx.live.journal import path as file_of
@@ -159,9 +160,12 @@ def run_script(experiment: Experiment, directory: Path, command: Sequence[str]) 
     emulation.check(experiment)
     access.check_token(experiment.faults.absent)
     spec = Spec.of(experiment, script=True)
-    with Job(spec, directory, list(command), experiment.emulate) as job:
-        while job.poll():
-            time.sleep(POLL_S)
+    try:
+        with Job(spec, directory, list(command), experiment.emulate) as job:
+            while job.poll():
+                time.sleep(POLL_S)
+    finally:
+        write_evaluations(directory, experiment.cluster.workers[0].name)
 
 
 class Collector:

@@ -22,6 +22,7 @@ from geomx.live.access import paths
 from geomx.live.addresses import await_name
 from geomx.live.disturbances import Disturbances
 from geomx.live.resumption import Resumption
+from geomx.live.script_calls import FOREVER_S, Evaluated, ScriptCalls
 from geomx.live.spec import Spec
 from geomx.plugin.registry import Registry
 from geomx.plugin.sync import SyncPolicy
@@ -32,9 +33,6 @@ JOIN_TIMEOUT_S = 300.0
 
 PORT_TIMEOUT_S = 10.0
 """Seconds for which a resumed node tries to open its predecessor's port."""
-
-FOREVER_S = 1e8
-"""Seconds of waits that end only with their event or the loss of a node."""
 
 
 @contextmanager
@@ -54,7 +52,7 @@ def _tell(whom: str) -> None:
         print(f"still waiting for {whom}", file=sys.stderr, flush=True)
 
 
-class Member:
+class Member(ScriptCalls):
     """A node that has joined a run.
 
     Attributes:
@@ -71,6 +69,7 @@ class Member:
         resumed: Whether this process resumes the node of a killed process.
         late: Whether this process replaces a lost one of this node, while training continues.
         copy: Of a standby: the global server whose place it takes when that is lost.
+        steps, on_evaluated: See `ScriptCalls`.
     """
 
     def __init__(self, loop: _core.Loop, spec: Spec, name: str, roster: dict[str, str]) -> None:
@@ -89,6 +88,8 @@ class Member:
         self.resumed = False
         self.late = False
         self.copy: Member | None = None
+        self.steps = 0
+        self.on_evaluated: Evaluated | None = None
 
     @classmethod
     def open_scheduler(

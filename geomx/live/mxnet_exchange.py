@@ -16,7 +16,8 @@ from typing import Any
 from geomx import _core
 from geomx.errors import NodeLost
 from geomx.frameworks.mxnet_loader import load_mxnet
-from geomx.live.member import FOREVER_S, naming_the_lost
+from geomx.live.member import naming_the_lost
+from geomx.live.script_calls import FOREVER_S
 
 mx: Any = load_mxnet()
 

@@ -71,6 +71,7 @@ class SyncSteps:
         while not self._steps.last:
             self._asked = self._told = False
             step = self._steps.begin()
+            self._store.member.begins()
             self._began_s = self._store.member.now()
             yield step
             self._check_exchanged()
@@ -78,6 +79,7 @@ class SyncSteps:
     def due(self) -> bool:
         """Return whether to exchange now; call it in every step, after the update."""
         self._asked = True
+        self._store.member.computed()
         arrived_s, now_s = self._store.take_arrivals(), self._store.member.now()
         self._compute_s = computing_s(self._began_s, arrived_s, now_s)
         return self._steps.synchronises()

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from geomx.pages.charts import Series, line_chart
+from geomx.pages.commands import command_line
 from geomx.pages.markup import Markup, tag
 from geomx.pages.page import (
     by_iteration,
-    command_line,
     document,
     footer,
     iteration_s,

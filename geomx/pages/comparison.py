@@ -20,8 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from geomx.pages.bars import Panel, bars
+from geomx.pages.commands import command_line, repeating
 from geomx.pages.markup import Markup, tag
-from geomx.pages.page import command_line, document, footer, repeating, section
+from geomx.pages.page import document, footer, section
 from geomx.pages.picture import standalone
 from geomx.results.files import replacing, write_json, write_text
 from geomx.results.results import Results

@@ -6,9 +6,8 @@ through `markup.tag`, which escapes it.
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -16,6 +15,7 @@ import networkx as nx
 
 from geomx.pages import gantt, wan
 from geomx.pages.charts import Series, legend_key, line_chart
+from geomx.pages.commands import command_line
 from geomx.pages.markup import Markup, tag
 from geomx.results.files import Row
 from geomx.results.results import Results
@@ -114,23 +114,8 @@ def _header(summary: Mapping[str, Any]) -> Markup:
         tag("h1", " + ".join(names)),
         tag("p", told, class_="lead"),
         tag("p", *chips, class_="chips"),
-        command_line(summary.get("words", ())),
+        command_line(summary.get("words", ()), summary.get("script")),
     )
-
-
-def command_line(overrides: Sequence[object]) -> Markup:
-    """Return the command that repeats a run in a new directory, with a button to copy it."""
-    command = shlex.join(["python", "-m", "geomx", *repeating(overrides)])
-    button = tag("button", "copy", type="button")
-    return tag("div", tag("code", command), button, class_="command")
-
-
-def repeating(overrides: Iterable[object]) -> list[str]:
-    """Return `overrides` without those that set directories, which another run must not share."""
-    places = ("hydra.run.", "hydra.sweep.")
-    return [
-        override for override in map(str, overrides) if not override.lstrip("+").startswith(places)
-    ]
 
 
 def _plugin(kind: str, chosen: Mapping[str, Any]) -> Markup:
@@ -189,11 +174,8 @@ def _curves(results: Results) -> list[Markup]:
     loss = [by_iteration("training, mean of workers", "series-0", trained, "end_s", training_loss)]
     accuracy = []
     if evaluations:
-        times = [row["time_s"] for row in evaluations]
-        held_out = list(zip(times, (row["loss"] for row in evaluations), strict=True))
-        right = list(zip(times, (row["accuracy"] for row in evaluations), strict=True))
-        loss.append(Series("held-out", "series-1", held_out, dots=True))
-        accuracy.append(Series("held-out", "series-1", right, dots=True))
+        loss.append(_held_out(evaluations, "loss"))
+        accuracy.append(_held_out(evaluations, "accuracy"))
     took = by_iteration(
         "mean, band: fastest to slowest", "series-2", rows, "iteration", iteration_s
     )
@@ -208,6 +190,12 @@ def _curves(results: Results) -> list[Markup]:
     ]  # fmt: skip
     shown = [figure for figure in figures if figure]
     return [tag("div", *shown, class_="charts")] if shown else []
+
+
+def _held_out(evaluations: Sequence[Row], column: str) -> Series:
+    """Return what is known of a column of ``evaluations.csv`` over time."""
+    points = [(row["time_s"], row[column]) for row in evaluations if row[column] is not None]
+    return Series("held-out", "series-1", points, dots=True)
 
 
 def training_loss(row: Row) -> float:

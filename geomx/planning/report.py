@@ -20,8 +20,9 @@ from rich.text import Text
 from geomx.experiment.experiment import Experiment
 from geomx.options.schema import TO_ACCURACY
 from geomx.pages.bars import Panel, bars
+from geomx.pages.commands import command_line
 from geomx.pages.markup import Markup, tag
-from geomx.pages.page import command_line, document, footer, section
+from geomx.pages.page import document, footer, section
 from geomx.pages.picture import standalone
 from geomx.planning.candidates import BASELINE
 from geomx.planning.certainty import Certainty, Fidelity

@@ -21,7 +21,7 @@ PLUGINS: dict[str, tuple[str, ...]] = {
         "Native", "NodeLost", "Optimizer", "Overlay", "OverlayReport", "Partitioner", "PartySync",
         "Placement", "PluginError", "Refused", "Results", "Shard", "Site", "Slicer", "SyncPolicy",
         "TrackedRun", "Tracker", "WorkerSync", "__version__", "api_version", "cut_evenly",
-        "hookimpl", "include_dir", "native_options", "overlay_order", "run",
+        "hookimpl", "include_dir", "native_options", "overlay_order", "report", "run", "sleep",
     ),
     "geomx.cluster": ("Cluster", "Link", "NodeSpec", "Party", "Path"),
     "geomx.events": ("Event", "Events"),

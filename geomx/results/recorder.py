@@ -21,7 +21,7 @@ from geomx.results.files import Row, Table, write_arrays, write_json, write_netw
 from geomx.results.follower import Follower
 from geomx.results.participation import Participation
 from geomx.results.results import Results
-from geomx.results.rounding import figure, rounded
+from geomx.results.rounding import EVALUATIONS, evaluation_row, figure, rounded
 from geomx.results.steps import durations, last_loss
 from geomx.results.trace import MAX_SPANS, Counter, Span, Timeline
 from geomx.results.traffic import EDGES, EdgeTraffic
@@ -29,7 +29,6 @@ from geomx.results.traffic import EDGES, EdgeTraffic
 ITERATIONS = (
     "worker", "party", "iteration", "start_s", "compute_s", "wait_s", "end_s", "loss", "samples",
 )  # fmt: skip
-EVALUATIONS = ("time_s", "iteration", "accuracy", "loss")
 LINKS = ("source", "target", "kind", "bytes", "messages", "busy_s", "control_bytes")
 UNFINISHED = "the run was killed before it could end"
 
@@ -64,14 +63,14 @@ class Recorder:
     ) -> None:
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._header = dict(header)
+        self.header = dict(header)
         self._iterations = Table(self.directory / "iterations.csv", ITERATIONS)
         self._evaluations = Table(self.directory / "evaluations.csv", EVALUATIONS)
         self._links = Table(self.directory / "links.csv", LINKS)
         self._edges = Table(self.directory / "edges.csv", EDGES)
         self._edge_traffic: EdgeTraffic | None = None
         self._link_totals: dict[tuple[str, str, str], Row] = {}
-        self._bytes = {"wan_push": 0, "wan_pull": 0, "lan": 0, "control": 0}
+        self._bytes = dict.fromkeys(("wan_push", "wan_pull", "lan", "control"), 0)
         self._slices = {"late": 0, "missing": 0}
         self._staleness = {"sum": 0, "max": 0, "updates": 0}
         self._skipped = 0
@@ -128,17 +127,18 @@ class Recorder:
         )  # fmt: skip
         self._iterations.add(dict(zip(ITERATIONS, values, strict=True)))
 
-    def evaluation(self, time_s: float, iteration: int, accuracy: float, loss: float) -> None:
+    def evaluation(
+        self, time_s: float, iteration: int, accuracy: float | None, loss: float | None
+    ) -> None:
         """Record an evaluation of the global model on held-out data.
 
         Args:
             time_s: Time of the model's state, seconds since the start of the run.
             iteration: Number of the step, from 0.
-            accuracy: 0..1.
-            loss: Mean loss.
+            accuracy: 0..1; None: unknown.
+            loss: Mean loss; None: unknown.
         """
-        values = (rounded(time_s), int(iteration), figure(accuracy), figure(loss))
-        self._evaluations.add(dict(zip(EVALUATIONS, values, strict=True)))
+        self._evaluations.add(evaluation_row(time_s, iteration, accuracy, loss))
 
     def link(
         self,
@@ -312,9 +312,8 @@ class Recorder:
         """
         if self._closed:
             return
-        ends = [row["end_s"] for row in self._iterations.rows]
-        wall_seconds = time.perf_counter() - self._began
-        summary = self._summary(max(ends, default=None), None, wall_seconds)
+        latest_s = max((row["end_s"] for row in self._iterations.rows), default=None)
+        summary = self._summary(latest_s, None, time.perf_counter() - self._began)
         self._close(summary | {"aborted": str(reason)})
 
     def _close(self, summary: dict[str, Any]) -> Results:
@@ -354,13 +353,13 @@ class Recorder:
     ) -> dict[str, Any]:
         rows, evaluations = self._iterations.rows, self._evaluations.rows
         samples = sum(row["samples"] for row in rows)
-        accuracies = [row["accuracy"] for row in evaluations]
+        accuracies = [row["accuracy"] for row in evaluations if row["accuracy"] is not None]
         return {
-            **self._header,
+            **self.header,
             "rounds": rounds,
             "seconds": seconds,
             "seconds_per_iteration": durations(rows),
-            "samples_per_second": samples / seconds if seconds else None,
+            "samples_per_second": samples / seconds if seconds and samples else None,
             "bytes": dict(self._bytes),
             **({"participation": self.participation.summary()} if self.participation else {}),
             **({"faults": list(self._faults)} if self._faults else {}),

@@ -50,11 +50,11 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress(total: int, description: str, patience_s: float = 0.0) -> Iterator[Advance]:
+def progress(total: int | None, description: str, patience_s: float = 0.0) -> Iterator[Advance]:
     """Show a bar during the block.
 
     Args:
-        total: Iterations of all workers together.
+        total: Iterations of all workers together; None: unknown.
         description: The activity, in one or two words.
         patience_s: Seconds before the bar appears.
 
@@ -67,7 +67,7 @@ def progress(total: int, description: str, patience_s: float = 0.0) -> Iterator[
     if not sys.stderr.isatty():
         yield _Lines(total, description)
         return
-    bar = _bar()
+    bar = _bar(known=total is not None)
     task = bar.add_task(description, total=total, status="")
     latest: dict[str, float] = {}
 
@@ -87,14 +87,18 @@ def progress(total: int, description: str, patience_s: float = 0.0) -> Iterator[
         yield advance
 
 
-def _bar() -> Progress:
-    """Return the bar. What draws it is imported here: the nodes of live runs draw nothing."""
+def _bar(known: bool) -> Progress:
+    """Return the bar, with the time left if the end is known, else the time that has passed.
+
+    What draws it is imported here: the nodes of live runs draw nothing.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
         TextColumn,
+        TimeElapsedColumn,
         TimeRemainingColumn,
     )
 
@@ -103,7 +107,7 @@ def _bar() -> Progress:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[status]}", style="dim"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn() if known else TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
     )
@@ -132,7 +136,7 @@ def stage(items: Collection[Item], description: str) -> Iterator[Item]:
 class _Lines:
     """Prints a line after `FIRST_LINE_S`, and again whenever the elapsed time has grown by half."""
 
-    def __init__(self, total: int, description: str) -> None:
+    def __init__(self, total: int | None, description: str) -> None:
         self._total, self._description = total, description
         self._done = 0
         self._latest: dict[str, float] = {}
@@ -150,8 +154,9 @@ class _Lines:
             self._print(spent_s)
 
     def _print(self, spent_s: float) -> None:
-        told = [f"{self._description}: {self._done:,} of {self._total:,}", *_told(self._latest)]
-        if 0 < self._done < self._total:
+        of = "" if self._total is None else f" of {self._total:,}"
+        told = [f"{self._description}: {self._done:,}{of}", *_told(self._latest)]
+        if self._total is not None and 0 < self._done < self._total:
             left_s = spent_s * (self._total - self._done) / self._done
             told.append(f"about {units.duration(left_s)} left")
         print(", ".join(told), file=sys.stderr, flush=True)

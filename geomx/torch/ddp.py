@@ -26,6 +26,7 @@ import torch.distributed as dist
 
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
+from geomx.live.script_calls import NOT_SIMULATED
 from geomx.live.torch_exchange import TensorExchange
 from geomx.torch.exchange import NO_WEIGHTS, claimed, shaped
 from geomx.training.steps import Steps
@@ -68,6 +69,8 @@ class PartyHook:
             self._store = store or kv.create()
             if self._store.member.late:
                 raise GeomxError(NO_WEIGHTS)
+            if self._store.member.virtual:
+                raise GeomxError(NOT_SIMULATED.format("geomx.torch.PartyHook"))
             self._store.member.on_leave = _end
             self._steps = _checked_steps(self._store)
             self._exchange = claimed(self._store, copy=True)

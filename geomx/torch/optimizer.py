@@ -14,7 +14,6 @@ directly, the enclosing module waits for them.
 
 from __future__ import annotations
 
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
@@ -103,9 +102,10 @@ class Optimizer(torch.optim.Optimizer):
         self._introduce(named)
         self._begun = self._averaged = self._warned = False
         self._syncs = False
-        self._since = time.monotonic()
+        self._member.begins()
+        self._since = self._member.now()
         self._member.on_leave = weakly(self._leave, otherwise=self._store.leave)
-        self._waiting = watching(model, self._slots, self._exchange)
+        self._waiting = watching(model, self._slots, self._exchange, self._member.now)
         weakref.finalize(self, self._waiting.end).atexit = False
         for number, slot in enumerate(self._slots):
             slot.parameter.register_post_accumulate_grad_hook(weakly(self._appeared, number))
@@ -181,7 +181,8 @@ class Optimizer(torch.optim.Optimizer):
         if self._by_gradients and self._syncs and not self._averaged:
             self._check_rates()
             self._send_the_rest()
-        computed_s = time.monotonic() - self._since - self._waiting.seconds
+        self._member.computed()
+        computed_s = self._member.now() - self._since - self._waiting.seconds
         if self._in_worker and self._syncs:
             if not self._averaged:
                 self._take_sums()
@@ -198,7 +199,9 @@ class Optimizer(torch.optim.Optimizer):
             self.wait()
         if self._steps.last:
             self._waiting.end()
-        self._since, self._waiting.seconds = time.monotonic(), 0.0
+        else:
+            self._member.begins()
+        self._since, self._waiting.seconds = self._member.now(), 0.0
 
     def average(self) -> None:
         """Replace gradients by the mean of all workers' gradients, before `step`.

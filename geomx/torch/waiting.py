@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -29,7 +29,10 @@ class Expected(Protocol):
 
 
 def watching(
-    model: torch.nn.Module, slots: Iterable[Expected], exchange: TensorExchange
+    model: torch.nn.Module,
+    slots: Iterable[Expected],
+    exchange: TensorExchange,
+    clock: Callable[[], float],
 ) -> Waiting:
     """Add hooks to every module of a model.
 
@@ -37,6 +40,7 @@ def watching(
         model: The model to train.
         slots: Its trained parameters.
         exchange: Source of the values.
+        clock: The run's clock, in seconds.
 
     Returns:
         The state of the hooks.
@@ -46,7 +50,7 @@ def watching(
     for name, module in model.named_modules():
         held = [id(parameter) for parameter in module.parameters(recurse=False)]
         own[name] = [trained[each] for each in held if each in trained]
-    waiting = Waiting(own, exchange)
+    waiting = Waiting(own, exchange, clock)
     for name, module in model.named_modules():
         module.register_forward_pre_hook(functools.partial(waiting.before_calling, name))
         module.register_state_dict_pre_hook(waiting.before_saving)
@@ -64,15 +68,20 @@ class Waiting:
     Args:
         own: Trained parameters of each module, by the module's name.
         exchange: Source of the values; None in a copy of the model.
+        clock: See `watching`.
 
     Attributes:
         seconds: Time spent waiting; reset by its reader.
     """
 
     def __init__(
-        self, own: Mapping[str, Sequence[Expected]], exchange: TensorExchange | None
+        self,
+        own: Mapping[str, Sequence[Expected]],
+        exchange: TensorExchange | None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.seconds = 0.0
+        self._clock = clock
         self._own = own
         self._exchange = exchange
         self._training = exchange is not None
@@ -107,9 +116,9 @@ class Waiting:
     def timed(self, key: int, out: torch.Tensor) -> None:
         """Fill `out` with the latest value of `key`, and add the time to `seconds`."""
         if self._exchange is not None:
-            began = time.monotonic()
+            began = self._clock()
             self._exchange.pull(key, [out])
-            self.seconds += time.monotonic() - began
+            self.seconds += self._clock() - began
 
     def learn(self) -> None:
         """Reassign parameters to waiting modules if further modules have been called."""

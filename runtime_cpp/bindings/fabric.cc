@@ -54,6 +54,8 @@ const char* KindName(Notice::Kind kind) {
     case Notice::Kind::kTransferred: return "transferred";
     case Notice::Kind::kMoved: return "moved";
     case Notice::Kind::kNonFinite: return "non_finite";
+    case Notice::Kind::kReleased: return "released";
+    case Notice::Kind::kState: return "state";
   }
   return "";
 }
@@ -144,15 +146,20 @@ void init_fabric(nb::module_& m) {
              nb::list out;
              for (const Notice& notice : self.TakeNotices()) {
                const auto& [shard, workers, above, late] = notice.partial;
+               const bool binary = notice.kind == Notice::Kind::kState;
+               const nb::object text =
+                   binary ? nb::object(nb::bytes(notice.text.data(), notice.text.size()))
+                          : nb::object(nb::str(notice.text.data(), notice.text.size()));
                out.append(nb::make_tuple(notice.node, KindName(notice.kind), notice.key,
-                                         notice.round, notice.text, notice.reason, notice.values,
+                                         notice.round, text, notice.reason, notice.values,
                                          nb::make_tuple(shard, workers, above, late)));
              }
              return out;
            },
            "Return and clear the notices for Python: (node, kind, key, round, text, reason, values,\n"
            "partial); partial is (shard, workers, global round, late) of a round without some nodes,\n"
-           "or with contributions that were late: (node, round that it was pushed for).")
+           "or with contributions that were late: (node, round that it was pushed for). text is bytes in\n"
+           "notices of kind state.")
       .def("expect_faults", &Fabric::ExpectFaults,
            "Enable faults of connections; to be called after building and before running.")
       .def("cut", &Fabric::Cut, "one"_a, "other"_a, "now_ns"_a,

@@ -238,13 +238,6 @@ void Fabric::Pump(NodeId id, Time now) {
 
 // ---- endpoints -------------------------------------------------------------------------------
 
-std::vector<Time> Fabric::Worked() const {
-  std::vector<Time> worked;
-  worked.reserve(endpoints_.size());
-  for (const Endpoint& endpoint : endpoints_) worked.push_back(endpoint.worked);
-  return worked;
-}
-
 Time Fabric::Occupy(Endpoint& endpoint, Time now, Time cost) {
   if (endpoint.stretch != 1.0) cost = Nanoseconds(static_cast<double>(cost) / kSecond * endpoint.stretch);
   Time start = std::max(now, endpoint.busy_until);
@@ -358,6 +351,10 @@ void Fabric::Report(NodeId id, Event&& event, Time now) {
     case Event::Kind::kNonFinite:
       return Notify({.node = id, .kind = Notice::Kind::kNonFinite, .key = event.key,
                      .round = event.round, .text = std::move(event.text)});
+    case Event::Kind::kBarrier:
+      return Notify({.node = id, .kind = Notice::Kind::kReleased, .round = event.round});
+    case Event::Kind::kState:
+      return Notify({.node = id, .kind = Notice::Kind::kState, .text = std::move(event.text)});
     case Event::Kind::kGone:
       if (endpoints_[id].node->config().role != Role::kScheduler) return;
       return Notify({.node = event.peer, .kind = Notice::Kind::kGone, .text = std::move(event.text),
@@ -385,15 +382,6 @@ void Fabric::Touch(NodeId id, Time now, Key key, Round round) {
   now_ = std::max(now_, now);
   FollowSchedules(now_);
   Charge(id, now, 0.0, key, RoundOfRun(round, Digest::Level::kParty));
-}
-
-// ---- inspection ---------------------------------------------------------------------------------
-
-std::vector<LinkStats> Fabric::Links() const {
-  std::vector<LinkStats> stats;
-  stats.reserve(links_.size());
-  for (const Link& link : links_) stats.push_back(link.stats);
-  return stats;
 }
 
 }  // namespace geomx

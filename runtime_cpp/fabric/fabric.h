@@ -57,6 +57,8 @@ struct Notice {
     kTransferred,  // the last byte of a transfer, `key`, has arrived
     kMoved,      // the standby of `node`, whose name is `text`, has taken its place: `reason`
     kNonFinite,  // a push holds values that are NaN or infinite: `key`, `round`, `text`
+    kReleased,   // all workers have come to barrier `round`
+    kState,      // a part of an optimizer's state that a worker has asked for: `text`
   };
   NodeId node = 0;
   Kind kind = Kind::kForward;

@@ -187,7 +187,7 @@ class World:
             number: Its round.
         """
         if self.events.observed(ValueArrived):
-            tensor = self.experiment.workload.tensors[key].name
+            tensor = self._simulation.tensor_name(key)
             name = self.experiment.cluster.nodes[node].name
             self.events.publish(ValueArrived(self.now_s, name, tensor, number))
 

@@ -1,0 +1,84 @@
+"""What only training scripts ask of the membership of their process.
+
+In a simulation the same calls reach the simulator (`geomx.virtual.member`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from geomx import _core
+
+FOREVER_S = 1e8
+"""Seconds of waits that end only with their event or the loss of a node."""
+
+Evaluated = Callable[[float, int, float | None, float | None], None]
+"""Records seconds since the start, number of the step, accuracy and loss."""
+
+State = tuple[int, int, int, int, bytes]
+"""Key, shard, number of the part, parts, and bytes of a part of an optimizer's state."""
+
+
+NOT_SIMULATED = "{} cannot be simulated yet: use geomx launch, which runs the script live"
+
+
+class ScriptCalls:
+    """The calls of a script that concern no tensor.
+
+    Attributes:
+        loop: The driver of the member's node.
+        steps: Local steps that were begun, where the script's store or optimizer tells.
+        virtual: Whether the run is simulated.
+        on_evaluated: Records the script's own evaluations; None: there is no record.
+    """
+
+    virtual = False
+    loop: _core.Loop
+    steps: int
+    on_evaluated: Evaluated | None
+
+    def now(self) -> float:
+        """Return the seconds since the start of the run."""
+        raise NotImplementedError
+
+    def declare(
+        self,
+        key: int,
+        shape: Sequence[int],
+        shards: Sequence[tuple[int, int, int, int]],
+        name: int | str,
+    ) -> None:
+        """Declare a tensor that the script calls `name`, and its shards."""
+        self.loop.declare(key, math.prod(shape), list(shards), f"key {name!r}")
+
+    def begins(self) -> None:
+        """Note that a local step begins."""
+        self.steps += 1
+
+    def computed(self) -> None:
+        """Note that the computing of the current local step is done."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def evaluated(self, step: int, accuracy: float | None, loss: float | None) -> None:
+        """Record an evaluation of the model after local step `step`."""
+        if self.on_evaluated is not None:
+            self.on_evaluated(self.now(), step, accuracy, loss)
+
+    def ask_states(self) -> None:
+        """Ask all global servers for the state of their optimizers."""
+        _core.ask_states(self.loop)
+
+    def wait_state(self) -> State:
+        """Wait for the next part of a state."""
+        part = _core.wait_state(self.loop, FOREVER_S)
+        assert part is not None
+        return part
+
+    def load_state(self, key: int, shard: int, saved: bytes) -> None:
+        """Let the optimizer of a shard continue from a state, before later pushes."""
+        _core.load_state(self.loop, key, shard, saved)

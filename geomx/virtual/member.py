@@ -1,0 +1,83 @@
+"""The membership of a worker whose run is simulated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import cast
+
+from geomx import _core
+from geomx.errors import GeomxError
+from geomx.live.member import Member
+from geomx.live.spec import Spec
+from geomx.virtual import wire
+from geomx.virtual.loop import State, VirtualLoop
+
+
+class VirtualMember(Member):
+    """A worker of a simulated run, as `geomx.live.member.Member` of a live one."""
+
+    virtual = True
+
+    def __init__(self, loop: VirtualLoop, name: str) -> None:
+        # The loop has the methods that a worker's process uses.
+        super().__init__(cast(_core.Loop, loop), Spec.from_json(loop.experiment), name, {})
+        self._simulator = loop
+
+    @classmethod
+    def of_environment(cls) -> VirtualMember:
+        """Join the simulation that this process was started for, and wait for its start.
+
+        Raises:
+            GeomxError: The simulator does not expect this process.
+        """
+        name = os.environ.get(wire.WORKER)
+        if name is None:
+            raise GeomxError(f"{wire.SOCKET} is set, but {wire.WORKER} is not")
+        loop = VirtualLoop(os.environ[wire.SOCKET], name)
+        member = cls(loop, name)
+        loop.start(member.node.speed)
+        return member
+
+    def now(self) -> float:
+        """See `Member.now`: the virtual time."""
+        return self._simulator.now()
+
+    def declare(
+        self,
+        key: int,
+        shape: Sequence[int],
+        shards: Sequence[tuple[int, int, int, int]],
+        name: int | str,
+    ) -> None:
+        """See `Member.declare`."""
+        self._simulator.declare(key, shape, shards, str(name))
+
+    def begins(self) -> None:
+        """See `Member.begins`."""
+        super().begins()
+        self._simulator.mark("begins")
+
+    def computed(self) -> None:
+        """See `Member.computed`."""
+        self._simulator.mark("computed")
+
+    def sleep(self, seconds: float) -> None:
+        """See `Member.sleep`."""
+        self._simulator.sleep(seconds)
+
+    def evaluated(self, step: int, accuracy: float | None, loss: float | None) -> None:
+        """See `Member.evaluated`."""
+        self._simulator.evaluated(step, accuracy, loss)
+
+    def ask_states(self) -> None:
+        """See `Member.ask_states`."""
+        self._simulator.ask_states()
+
+    def wait_state(self) -> State:
+        """See `Member.wait_state`."""
+        return self._simulator.wait_state()
+
+    def load_state(self, key: int, shard: int, saved: bytes) -> None:
+        """See `Member.load_state`."""
+        self._simulator.load_state(key, shard, saved)

@@ -1,0 +1,197 @@
+"""Runs a training script as every worker of a simulation, in virtual time.
+
+The network, the servers and the plugins are those of a simulated experiment
+(`geomx.sim.simulation`); the workers are processes that run the script (`geomx.sim.script_worker`).
+What is trained is known once the script has initialised its keys.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import simpy
+
+from geomx.cluster import NodeSpec
+from geomx.errors import ConfigError, GeomxError
+from geomx.experiment.experiment import Experiment
+from geomx.experiment.wiring import PlacedShard
+from geomx.limits.watchdog import if_abandoned
+from geomx.pages import page
+from geomx.results.recorder import Recorder
+from geomx.results.results import Results
+from geomx.results.rounding import rounded
+from geomx.sim.computing import Computing
+from geomx.sim.protocols import Worker
+from geomx.sim.script_worker import ScriptWorker
+from geomx.sim.script_world import Processes
+from geomx.sim.simulation import Simulation
+from geomx.training.pace import NS
+from geomx.workload import TensorSpec, Workload
+
+
+@dataclass(frozen=True)
+class ScriptWorkload(Workload):
+    """What a script trains: its tensors, as far as it has initialised them."""
+
+    def model(self, seed: int) -> Any:
+        """Return what stands for the model, which only the script has: values are real."""
+        return object()
+
+
+def workload_of(command: Sequence[str]) -> ScriptWorkload:
+    """Return the workload of a script that has not initialised any tensor yet."""
+    words = [Path(word).name for word in command]
+    name = next((word for word in words[1:] if word.endswith(".py")), words[0])
+    return ScriptWorkload(name, (), (), batch_size=0, samples=0, iterations=0)
+
+
+class ScriptSimulation(Simulation):
+    """The simulation of a script.
+
+    Args:
+        experiment: The experiment, with the workload of the script.
+        recorder: Receives what happens.
+        processes: The processes of the workers, which have all connected.
+        computing: What computing takes.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        recorder: Recorder,
+        processes: Processes,
+        computing: Computing,
+    ) -> None:
+        self.processes, self.computing = processes, computing
+        self.scripts: list[ScriptWorker] = []
+        self._names: dict[int, str] = {}
+        super().__init__(experiment, recorder)
+        self.global_optimizer = self.local_optimizer = None  # the script's affair
+        self.fabric.report_values(True)
+
+    def worker(self, spec: NodeSpec, rank: int) -> Worker:
+        """See `Simulation.worker`."""
+        self.scripts.append(ScriptWorker(self, spec, rank))
+        return self.scripts[-1]
+
+    # ---- reports of workers ----
+
+    def declared(
+        self,
+        key: int,
+        name: str,
+        shape: Sequence[int],
+        shards: Sequence[PlacedShard],
+    ) -> None:
+        """Note a tensor of the script."""
+        if key not in self._names:
+            self._names[key] = name
+            self.shards.append(list(shards))
+            tensor = TensorSpec(name, tuple(shape), 0)
+            workload = self.experiment.workload
+            self.experiment.workload = replace(workload, tensors=(*workload.tensors, tensor))
+
+    def tensor_name(self, key: int) -> str:
+        """See `Simulation.tensor_name`."""
+        name = self._names[key]
+        return f"key {name}" if name.isdigit() else name
+
+    def evaluated(self, step: int, accuracy: float | None, loss: float | None) -> None:
+        """Record what the script has told of its model."""
+        self.recorder.evaluation(self.env.now / NS, step, accuracy, loss)
+
+    def left(self, worker: Worker) -> None:
+        """Note that a worker has left the run."""
+        if worker.rank == 0:
+            self.recorder.parameters(self.scripts[0].values())
+        if self.all_left:
+            for other in self.scripts:
+                other.wake()
+
+    @property
+    def all_left(self) -> bool:
+        """Whether all workers have left the run."""
+        return all(worker.ended for worker in self.scripts)
+
+    # ---- the end ----
+
+    def _go(self, end: simpy.Event) -> None:
+        super()._go(end)
+        self.processes.wait_ended()
+
+    def _judge_latest(self) -> None:
+        """Do nothing: the script evaluates."""
+
+    def _finish(self, wall_seconds: float) -> Results:
+        if not any(worker.keys for worker in self.scripts):
+            raise GeomxError("the script created a store, but initialised no key")
+        workload = self.experiment.workload
+        about = self.recorder.header
+        about["workload"] |= {
+            "tensors": len(workload.tensors),
+            "elements": workload.elements,
+            "bytes": 4 * workload.elements,
+        }
+        steps = [worker.local for worker in self.scripts]
+        about["iterations"] = max(each.done for each in steps)
+        later = sum(max(0, each.done - 1) for each in steps)
+        later_ns = sum(each.total_ns - each.first_ns for each in steps)
+        about["script"] |= {
+            "first_step_s": rounded(sum(each.first_ns for each in steps) / len(steps) / NS),
+            "step_s": rounded(later_ns / later / NS) if later else None,
+        }
+        if self.computing.measured:  # real times, which differ from run to run
+            waited_ns = sum(each.real_ns for each in steps) / len(steps)
+            startup_s = [each.startup_s for each in self.processes.channels.values()]
+            about["script"] |= {
+                "startup_s": sum(startup_s) / len(startup_s),
+                "waited_s": waited_ns / NS,
+            }
+        return super()._finish(wall_seconds)
+
+
+def simulate_script(
+    experiment: Experiment,
+    directory: Path,
+    command: Sequence[str],
+    computing: Computing,
+    processes: AbstractContextManager[Processes],
+) -> Results:
+    """Simulate a script.
+
+    Args:
+        experiment: The network and the plugins; its workload is not used.
+        directory: Directory of the files.
+        command: Command of the script.
+        computing: What computing takes.
+        processes: Starts the processes of all workers, and ends them.
+
+    Returns:
+        The results.
+
+    Raises:
+        ConfigError: A simulated script cannot do what the experiment asks for.
+        NodeLost: A process of the script failed; its traceback is a note of the error.
+        GeomxError: The workers wait for each other forever.
+    """
+    if experiment.faults.continues:
+        remedy = "must be stop where a script is simulated"
+        raise ConfigError("faults.on_loss", experiment.faults.on_loss, remedy)
+    experiment = replace(
+        experiment, workload=workload_of(command), numerics=True, iterations=0, mode="sim"
+    )
+    header = experiment.header()
+    header["script"] = {"command": shlex.join(command), "compute": str(computing)}
+    recorder = Recorder(directory, header, experiment.sim.max_spans, page.render)
+    recorder.network(experiment.cluster.graph)
+    try:
+        with if_abandoned(recorder.abort), processes as started:
+            return ScriptSimulation(experiment, recorder, started, computing).run()
+    except BaseException as error:
+        recorder.abort(str(error) or type(error).__name__)
+        raise

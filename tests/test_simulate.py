@@ -1,0 +1,284 @@
+"""`geomx simulate` runs the script of a launch as every worker, in virtual time."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geomx.config.compose import compose
+from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.live.launcher import run_script
+from geomx.results.results import Results
+from geomx.runner import simulate_command
+from geomx.sim.computing import Computing
+
+NETWORK = """
+name: pair
+central: {name: hub, uplink_mbps: 100, downlink_mbps: 100}
+parties:
+  here: {workers: 1, uplink_mbps: 10, downlink_mbps: 20}
+  there: {workers: 1, uplink_mbps: 20, downlink_mbps: 10, speed: 0.5}
+delay_ms: {here: {hub: 10, there: 35}, there: {hub: 30}}
+"""
+
+TRAIN = """
+import numpy as np, geomx.kv
+store = geomx.kv.create("dist_sync")
+rank = store.global_rank
+store.init(["a", "b"], [np.zeros(2000), np.ones((3, 5))])
+store.set_optimizer("sgd", learning_rate=0.1, momentum=0.9)
+generator = np.random.default_rng(rank)
+for step in range(3):
+    gradients = [generator.normal(size=2000), generator.normal(size=(3, 5))]
+    store.push(["a", "b"], gradients)
+    values = store.pull(["a", "b"])
+    geomx.report(accuracy=step / 10, loss=1 / (step + 1))
+store.barrier()
+if rank == 0:
+    np.savez("values.npz", a=values[0], b=values[1])
+print("done")
+"""
+
+
+def composed(folder: Path, words: tuple[str, ...], where: str) -> tuple[Any, Path, list[str]]:
+    (folder / "pair.yaml").write_text(NETWORK)
+    experiment, directory = compose(
+        [f"network={folder / 'pair.yaml'}", f"hydra.run.dir={folder / where}", *words]
+    )
+    return experiment, directory, [sys.executable, str(folder / "train.py")]
+
+
+def simulated(
+    folder: Path, script: str, *words: str, compute: str = "constant:0.05", where: str = "sim"
+) -> Results:
+    """Simulate a script on NETWORK."""
+    (folder / "train.py").write_text(script)
+    return simulate_command(*composed(folder, words, where), compute)
+
+
+def test_computing_is_measured_or_constant() -> None:
+    assert Computing.read("measured").between_calls(3000, 0.5) == 6000
+    constant = Computing.read("constant:0.25")
+    assert (constant.between_calls(3000, 0.5), constant.of_step(0.5)) == (0, 500_000_000)
+    assert Computing.read(str(constant)) == constant
+    for wrong in ("constant", "constant:", "constant:-1", "constant:nan", "fast", "measured:1"):
+        with pytest.raises(ConfigError, match=r"--compute=.*constant:SECONDS"):
+            Computing.read(wrong)
+
+
+@pytest.mark.slow
+def test_a_script_computes_and_sends_the_same_as_when_it_is_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = simulated(tmp_path, TRAIN)
+    assert capfd.readouterr().out == "done\n"
+    here = dict(np.load("values.npz"))
+    run_script(*composed(tmp_path, (), "live"))
+    live = dict(np.load("values.npz"))
+    parameters = first.parameters()
+    for name in ("a", "b"):
+        np.testing.assert_array_equal(here[name], live[name])
+        np.testing.assert_array_equal(parameters[name], live[name])
+    assert first.evaluations[-1]["accuracy"] == 0.2
+    with (tmp_path / "live/evaluations.csv").open() as file:
+        told = [(int(row["iteration"]), float(row["accuracy"])) for row in csv.DictReader(file)]
+    assert told == [(row["iteration"], row["accuracy"]) for row in first.evaluations]
+    sent = {(row["source"], row["target"]): row["bytes"] for row in first.links}
+    for node in ("here/server", "there/server", "hub/global_server0"):
+        notes = (tmp_path / "live/nodes" / f"{node.replace('/', '-')}.jsonl").read_text()
+        links = json.loads(notes.splitlines()[-1])["end"]["links"]
+        counted = {(node, link["peer"]): link["push"][0] + link["pull"][0] for link in links}
+        assert {ends: size for ends, size in counted.items() if size} == {
+            ends: size for ends, size in sent.items() if ends[0] == node
+        }
+
+
+@pytest.mark.slow
+def test_equal_runs_have_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    results = simulated(tmp_path, TRAIN)
+    files = contents(tmp_path / "sim")
+    subprocess.run(["rm", "-r", tmp_path / "sim"], check=True)
+    simulated(tmp_path, TRAIN)
+    assert contents(tmp_path / "sim") == files
+    assert [(row["worker"], row["iteration"], row["compute_s"]) for row in results.iterations] == [
+        (worker, step, seconds)
+        for step in range(3)
+        for worker, seconds in (("here/worker0", 0.05), ("there/worker0", 0.1))
+    ]
+    assert results.summary["iterations"] == results.summary["rounds"] == 3
+    assert results.summary["workload"]["elements"] == 2015
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files of a run without the real duration of the run."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and ".hydra" not in path.parts:
+            text = path.read_bytes()
+            text = re.sub(rb'"wall_seconds": [\d.e-]+', b"", text)
+            text = re.sub(rb"wall_seconds</th><td class=\"num\">[\d.e-]+", b"", text)
+            found[str(path.relative_to(folder))] = text
+    return found
+
+
+@pytest.mark.slow
+def test_measured_computing_takes_time_and_waiting_takes_none(tmp_path: Path) -> None:
+    script = """
+import time, numpy as np, geomx.kv
+store = geomx.kv.create()
+store.init(0, np.zeros(10))
+for step in range(2):
+    end = time.process_time() + 0.03
+    while time.process_time() < end:
+        pass
+    time.sleep(0.3)
+    geomx.sleep(1000)
+    store.push(0, np.ones(10))
+    store.pull(0)
+"""
+    began = time.monotonic()
+    results = simulated(tmp_path, script, compute="measured")
+    assert time.monotonic() - began < 300
+    for row in results.iterations:
+        speed = 0.5 if row["party"] == "there" else 1.0
+        assert 0.025 / speed < row["compute_s"] < 0.3 / speed, row
+        assert row["wait_s"] > 1000
+    assert results.summary["script"]["waited_s"] > 0.55
+
+
+FAILURES = {
+    "no more data": """
+    if rank == 1:
+        raise RuntimeError("no more data")
+""",
+    "which it may not": """
+    import os
+    if rank == 1 and os.fork() == 0:
+        try:
+            store.push(0, np.ones(10))
+        except geomx.GeomxError as error:
+            assert "was forked from process" in str(error)
+            os._exit(7)
+    elif rank == 1 and os.waitstatus_to_exitcode(os.wait()[1]) == 7:
+        raise RuntimeError("the child used the store, which it may not")
+""",
+    "killed by SIGKILL": """
+    import os
+    os.kill(os.getpid(), 9 * rank)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reason", FAILURES)
+def test_a_worker_that_ends_is_named_with_its_traceback(reason: str, tmp_path: Path) -> None:
+    script = (
+        """
+import numpy as np, geomx, geomx.kv
+store = geomx.kv.create()
+rank = store.global_rank
+store.init(0, np.zeros(10))
+def go_on():
+"""
+        + FAILURES[reason]
+        + """
+go_on()
+store.push(0, np.ones(10))
+store.pull(0)
+"""
+    )
+    with pytest.raises(NodeLost, match=f"node there/worker0 was lost: .*{reason}") as raised:
+        simulated(tmp_path, script)
+    notes = "\n".join(getattr(raised.value, "__notes__", ()))
+    if reason == "no more data":
+        assert notes.count("Traceback (most recent call last)") == 1
+        assert 'train.py", line 11, in <module>' in notes and "in go_on" in notes
+
+
+@pytest.mark.slow
+def test_a_command_that_ends_without_a_store_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        NodeLost,
+        match=r"/worker0 was lost: its command, .*train.py, ended with .* "
+        r"0 without joining the simulation: a script joins when it creates",
+    ):
+        simulated(tmp_path, "print('no store')")
+
+
+@pytest.mark.slow
+def test_workers_that_wait_for_each_other_are_named_with_their_calls(tmp_path: Path) -> None:
+    script = """
+import numpy as np, geomx.kv
+store = geomx.kv.create()
+store.init("w", np.zeros(10))
+def meet():
+    store.barrier()
+if store.global_rank == 0:
+    meet()
+store.push("w", np.ones(10))
+store.pull("w")
+store.barrier()
+"""
+    with pytest.raises(GeomxError) as raised:
+        simulated(tmp_path, script)
+    said = str(raised.value)
+    assert "the simulation came to a standstill at 0.1" in said
+    assert "here/worker0 waits for all workers at barrier 1 since train.py:6 (meet)" in said
+    assert "there/worker0 waits for round 1 of w since train.py:10 (<module>)" in said
+    assert "hub/global_server0 waits for round 1 of w from here/server" in said
+
+
+@pytest.mark.slow
+@pytest.mark.needs("hfa")
+def test_a_rhythm_tells_the_steps(tmp_path: Path) -> None:
+    script = """
+import numpy as np, geomx.kv
+store = geomx.kv.create()
+weights = np.zeros(10, np.float32)
+store.init(0, weights)
+for step in (rhythm := store.rhythm(8)):
+    weights += store.global_rank
+    if rhythm.due():
+        store.push(0, weights * rhythm.scale)
+        store.pull(0, out=weights)
+        rhythm.exchanged()
+"""
+    results = simulated(tmp_path, script, "+sync=hfa", "sync.k1=2", "sync.k2=2")
+    rows = [row for row in results.iterations if row["party"] == "here"]
+    assert [row["iteration"] for row in rows] == list(range(8))
+    assert {row["compute_s"] for row in rows} == {0.05}
+    assert [row["wait_s"] > 0 for row in rows] == [False, True] * 4
+    assert results.summary["rounds"] == 2
+    (value,) = results.parameters().values()
+    np.testing.assert_allclose(value, 4.0)
+
+
+@pytest.mark.slow
+def test_a_scenario_disturbs_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    usual = simulated(tmp_path, TRAIN, where="usual")
+    at_s = usual.iterations[2]["start_s"] + 0.01  # while the first worker computes
+    pause = f"{{at_s: {at_s}, pause: here/worker0, for_s: 2}}"
+    slow = "{at_s: 0, slow: there/worker0, times: 3, for_s: 100}"
+    results = simulated(tmp_path, TRAIN, f"scenario=[{pause},{slow}]")
+    np.testing.assert_array_equal(results.parameters()["a"], usual.parameters()["a"])
+    rows = {(row["party"], row["iteration"]): row for row in results.iterations}
+    assert rows["there", 1]["compute_s"] == pytest.approx(0.3)
+    assert rows["here", 0]["compute_s"] == rows["here", 1]["compute_s"] == 0.05
+    assert rows["here", 0]["wait_s"] > 2 or rows["here", 1]["wait_s"] > 2
+
+
+def test_a_lost_node_ends_a_simulated_script(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"faults\.on_loss=continue: must be stop"):
+        simulated(tmp_path, "", "faults.on_loss=continue")
