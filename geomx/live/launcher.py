@@ -86,11 +86,8 @@ def run_experiment(
     training_optimizers(cluster, experiment.selection, workload.optimizer)
     emulation.check(experiment)
     access.check_token(experiment.faults.absent)
-    recorder = Recorder(
-        directory,
-        {**experiment.header(), "mode": "live", "emulate": experiment.emulate},
-        render=page.render,
-    )
+    header = {**experiment.header(), "mode": "live", "emulate": experiment.emulate}
+    recorder = Recorder(directory, header, render=page.render)
     ahead_s = resumption.ahead_s if resumption else 0.0
     collector = Collector(experiment, directory, recorder, ahead_s=ahead_s)
     try:
