@@ -30,6 +30,7 @@ from geomx.sim.protocols import Worker
 from geomx.sim.script_worker import ScriptWorker
 from geomx.sim.script_world import Processes
 from geomx.sim.simulation import Simulation
+from geomx.tracking.begin import begin
 from geomx.training.pace import NS
 from geomx.workload import TensorSpec, Workload
 
@@ -188,8 +189,8 @@ def simulate_script(
     header = experiment.header()
     header["script"] = {"command": shlex.join(command), "compute": str(computing)}
     recorder = Recorder(directory, header, experiment.sim.max_spans, page.render)
-    recorder.network(experiment.cluster.graph)
     try:
+        begin(recorder, experiment)
         with if_abandoned(recorder.abort), processes as started:
             return ScriptSimulation(experiment, recorder, started, computing).run()
     except BaseException as error:

@@ -20,6 +20,7 @@ from geomx.live.launcher import run_script
 from geomx.results.results import Results
 from geomx.runner import simulate_command
 from geomx.sim.computing import Computing
+from tests.test_tracking import events as scalars
 
 NETWORK = """
 name: pair
@@ -118,6 +119,19 @@ def test_equal_runs_have_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]
     assert results.summary["iterations"] == results.summary["rounds"] == 3
     assert results.summary["workload"]["elements"] == 2015
+
+
+@pytest.mark.slow
+def test_trackers_follow_a_simulated_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboardX")
+    monkeypatch.chdir(tmp_path)
+    results = simulated(tmp_path, TRAIN, "+track=[tensorboard]")
+    found = scalars(results.directory / "tensorboard")
+    accuracies = [row["accuracy"] for row in results.evaluations]
+    assert [value for *_, value in found["evaluation/accuracy"]] == pytest.approx(accuracies)
+    assert [step for step, *_ in found["train/step_s"]] == [0, 1, 2]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
