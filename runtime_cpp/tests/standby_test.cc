@@ -44,7 +44,7 @@ TEST(StandbysTakeOverAtAnyMoment) {
     const double kills = Chance(random, 0.5) ? 0.001 : 0.01;
     CHECK(TrainWithStandbys(kills, seed, plan, takeovers) == Train(seed, plan, false));
   });
-  CHECK(takeovers > check::Draws(100) / 2);
+  CHECK(takeovers > check::Draws(100));
 }
 
 // ---- gates ----
