@@ -19,8 +19,8 @@ class Computing:
 
     Attributes:
         step_s: Seconds of a local step, which pass before its first push, or before the script
-            tells that the step is computed; all else takes no time. None: whatever the worker's
-            process has measured passes.
+            tells that the step is computed; all else takes no time. None: the time that the
+            worker's process has measured.
     """
 
     step_s: float | None = None

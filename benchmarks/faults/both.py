@@ -5,7 +5,7 @@
 The steps are long (2 s) and the faults happen in the middle of the computation, so that no message
 is under way and the schedule leaves no race. One row per scenario: whether the rows of
 ``participation.csv`` are equal but for their times (in all live runs), and the seconds from the
-fault until the node took part again, or, where nobody is lost, until the end of the run: simulated,
+fault until the node took part again, or to the end of the run if no node is lost: simulated,
 live (median), and their difference.
 """
 

@@ -5,7 +5,7 @@ Covers:
 
 Scenario:
     Site east copies 40 MB to the hub while it trains: first as a backup of priority -1, and as soon
-    as that has arrived, again with priority 1, as if somebody were waiting for it.
+    as that has arrived, again with priority 1, as an urgent transfer.
 
 Look at:
     the rates: the first copy fills the pauses of training and delays nothing. The second one takes

@@ -1,6 +1,6 @@
 """The metrics of one node, with names and units by the conventions of Prometheus.
 
-Everything is read from the node when it is asked, so a node that nobody asks does nothing for it.
+Values are computed when a page is requested; without requests, metrics cost a node nothing.
 docs/metrics.md lists the names.
 """
 

@@ -45,7 +45,7 @@ class MaxMin {
   // Adds an idle stream over `hops`; an edge that occurs twice counts with the sum of its shares.
   StreamId AddStream(std::span<const Hop> hops, int priority_class = 0);
 
-  // Gives the stream another way and class. It is idle afterwards, whatever its demand was.
+  // Gives the stream another route and class. It is idle afterwards: its demand is forgotten.
   void MoveStream(StreamId stream, std::span<const Hop> hops, int priority_class);
 
   void SetCapacity(EdgeId edge, double capacity);

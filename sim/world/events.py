@@ -18,7 +18,7 @@ class WorldEvents:
 
     Args:
         env: SimPy's environment.
-        wanted: Called when somebody subscribes to a kind for the first time.
+        wanted: Called with a kind at its first subscription.
     """
 
     def __init__(self, env: Clock, wanted: Callable[[type], None]) -> None:

@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 class Ways:
     """The present ways between nodes, as the fabric was told.
 
-    They are those of the start of the run until `move` is called, whatever happens to the edges.
+    They are those of the start of the run until `move` is called, even if edges change.
     Delays and losses along them are the present ones.
 
     Args:
