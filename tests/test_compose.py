@@ -43,7 +43,7 @@ PAIRS: list[tuple[str, tuple[str, ...]]] = [
 
 ITERATIONS = 20
 # With the defaults, 20 iterations would contain one global round only.
-OPTIONS: dict[str, dict[str, Any]] = {"hfa": {"k1": 2, "k2": 2}}
+OPTIONS: dict[str, dict[str, Any]] = {"diloco": {"h": 4}, "hfa": {"k1": 2, "k2": 2}}
 
 # Chance is 0.10 for ten digits (standard deviation 0.02 on 360 samples). Measured with three seeds
 # after 20 iterations: 0.6 to 0.9; 0.4 to 0.7 with strong compression, with blocks that arrive a
@@ -56,7 +56,7 @@ LOSSLESS = {"p3", "multigps"}
 # The effect of these on a value does not depend on other values.
 VALUE_BY_VALUE = LOSSLESS | {"fp16"}
 # Under these, pushes do not depend on durations.
-CLOCKLESS = {"fsa", "hfa"}
+CLOCKLESS = {"diloco", "fsa", "hfa"}
 DETERMINISTIC = sorted({"p3", "multigps", "fp16", "bisparse", "mpq", "twobit"} & {*ACCELERATORS})
 
 

@@ -60,6 +60,7 @@ def test_repetitions_are_counted(
     ("sync", "accel"),
     [
         pytest.param(("hfa", {"k1": 2, "k2": 3}), [], marks=pytest.mark.needs("hfa")),
+        pytest.param(("diloco", {"h": 3}), [], marks=pytest.mark.needs("diloco")),
         pytest.param(None, ["p3", "fp16"], marks=pytest.mark.needs("p3", "fp16")),
         pytest.param(None, ["twobit"], marks=pytest.mark.needs("twobit")),
     ],

@@ -136,10 +136,10 @@ def test_hfa_averages_local_steps(seed: int) -> None:
 def test_third_party_policies_are_followed(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DiLoCo with a plain outer step after every local one is the mean of all workers."""
-    source = ROOT / "examples" / "plugins" / "diloco" / "geomx_diloco.py"
-    install(tmp_path, "geomx_diloco", source.read_text(encoding="utf-8"), monkeypatch)
-    sync = ("diloco", {"h": 1, "outer_lr": 1.0, "momentum": 0.0})
+    """An example with a plain outer step after every local one is the mean of all workers."""
+    source = ROOT / "examples" / "plugins" / "outer" / "geomx_outer.py"
+    install(tmp_path, "geomx_outer", source.read_text(encoding="utf-8"), monkeypatch)
+    sync = ("outer", {"h": 1, "outer_lr": 1.0, "momentum": 0.0})
     for values in everyone(shared(SGD, seed), sync=sync):
         assert_same(values, alone(SGD, seed), NEAR)
 

@@ -24,7 +24,7 @@ from tests.strangers import name_it, on_path
 INTERPRETED = [kind for kind in KINDS if kind != "native"]
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "plugins"
-PURE = ("signsgd", "powersgd", "diloco", "pings")
+PURE = ("signsgd", "powersgd", "outer", "pings")
 SMALL = (
     "adabelief",
     "apart",
@@ -113,7 +113,7 @@ def test_a_generated_plugin_of_every_kind_works_in_both_modes(
 def test_examples_work_in_both_modes(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["workload=ratings", "network=pings", "network.workers=1", "sync=diloco", "sync.h=2"]
+    words = ["workload=ratings", "network=pings", "network.workers=1", "sync=outer", "sync.h=2"]
     words += ["accel=[powersgd,signsgd,branches]", "iterations=4", "evaluate_every=4"]
     monkeypatch.setenv("GEOMX_TRACE_HOOKS", "1")
     simulated = geomx.run([*words, f"hydra.run.dir={tmp_path / 'sim'}"])
@@ -123,7 +123,7 @@ def test_examples_work_in_both_modes(
     for name, value in simulated.parameters().items():
         assert np.array_equal(live.parameters()[name], value)
     log = (tmp_path / "live" / "nodes" / "ohio-server.log").read_text(encoding="utf-8")
-    assert "sync diloco: geomx_sync_policy(cluster=Cluster pings) -> DiLoCoPolicy(" in log
+    assert "sync outer: geomx_sync_policy(cluster=Cluster pings) -> OuterPolicy(" in log
 
 
 @pytest.mark.slow

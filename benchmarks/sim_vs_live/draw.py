@@ -30,6 +30,7 @@ LEARNS = ("workload=digits_cnn",)
 SYNCS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     DEFAULT_SYNC: {},
     "hfa": {"k1": (1, 2, 3), "k2": (1, 2)},
+    "diloco": {"h": (1, 2, 4)},
     "mixedsync": {"staleness_bound": ("null", 2, 4)},
     "esync": {"scope": ("global", "party"), "most": (2, 4)},
 }

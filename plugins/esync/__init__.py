@@ -106,8 +106,8 @@ class ESyncPolicy(SyncPolicy):
         return {"name": "sgd", "learning_rate": 1.0}
 
     def party_policy(self, cluster: Cluster, party: Party) -> Native:
-        """Return the native policy of esync.cc, which pushes the party's change of the model."""
-        return Native("policy", "esync", {"workers": float(len(cluster.workers))})
+        """Return the native policy that sends the party's change of the model."""
+        return Native("policy", "changes", {"workers": float(len(cluster.workers))})
 
     def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any]:
         """Return the workload's optimizer, which every worker runs."""

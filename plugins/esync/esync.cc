@@ -141,42 +141,6 @@ class StateServer final : public Coordinator {
   Time waiting_since_ = kNever;
 };
 
-// A party's pseudo-gradient: the last global model minus the mean of its workers' parameters, multiplied
-// by the party's share of all workers. It is sent instead of parameters because sparsifying codecs
-// select by magnitude, which is the importance of a difference, but not that of a parameter.
-class Move final : public PartyPolicy {
- public:
-  explicit Move(const Options& options) : workers_(static_cast<float>(Require(options, "workers"))) {}
-
-  bool NeedsInitial() const override { return true; }
-
-  void Initial(const ShardInfo& shard, std::span<const float> value) override {
-    models_[{shard.key, shard.index}].assign(value.begin(), value.end());
-  }
-
-  // `sum` holds the workers' parameters, each divided by the number of all workers.
-  Action Complete(const PartyRound& round, std::span<float> sum) override {
-    const std::vector<float>& model = models_[{round.shard.key, round.shard.index}];
-    const float share = static_cast<float>(round.merge_count) / workers_;
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = model[i] * share - sum[i];
-    return Action::kEscalate;
-  }
-
-  void Answer(const ShardInfo& shard, std::span<float> value) override {
-    models_[{shard.key, shard.index}].assign(value.begin(), value.end());
-  }
-
-  void Exchange(Archive& archive) override { archive(models_); }
-
- private:
-  float workers_;
-  std::map<std::pair<Key, std::uint32_t>, std::vector<float>> models_;
-};
-
-const Registered<NativePolicies> registered_move("esync", [](const Options& options) {
-  return std::make_shared<Move>(options);
-});
-
 const Registered<NativeCoordinators> registered("esync", [](const Options& options) {
   return std::make_shared<StateServer>(options);
 });

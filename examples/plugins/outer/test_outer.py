@@ -1,4 +1,4 @@
-"""DiLoCo keeps geomx's laws of sync algorithms; a plain outer step averages parameters."""
+"""The example keeps geomx's laws of sync algorithms; a plain outer step averages parameters."""
 
 import pytest
 
@@ -13,12 +13,12 @@ def run(folder, *words):
 
 
 def test_laws() -> None:
-    check_plugin("diloco")
+    check_plugin("outer")
 
 
 def test_a_plain_outer_step_after_every_step_is_the_mean_of_all(tmp_path) -> None:
     """With SGD as inner optimizer, averaging parameters is equivalent to full synchronisation."""
-    plain = ["sync=diloco", "sync.h=1", "sync.outer_lr=1", "sync.momentum=0"]
+    plain = ["sync=outer", "sync.h=1", "sync.outer_lr=1", "sync.momentum=0"]
     mine = run(tmp_path / "mine", *plain).parameters()
     full = run(tmp_path / "full").parameters()
     for name, value in full.items():
@@ -26,7 +26,7 @@ def test_a_plain_outer_step_after_every_step_is_the_mean_of_all(tmp_path) -> Non
 
 
 def test_the_wan_carries_one_round_in_h(tmp_path) -> None:
-    often = run(tmp_path / "often", "sync=diloco", "sync.h=1").summary["bytes"]
-    seldom = run(tmp_path / "seldom", "sync=diloco", "sync.h=6").summary["bytes"]
+    often = run(tmp_path / "often", "sync=outer", "sync.h=1").summary["bytes"]
+    seldom = run(tmp_path / "seldom", "sync=outer", "sync.h=6").summary["bytes"]
     for kind in ("wan_push", "wan_pull", "lan"):
         assert seldom[kind] == often[kind] / 6

@@ -1,10 +1,11 @@
-"""DiLoCo: workers train locally for H steps, then the model makes an outer Nesterov step.
+"""Workers train locally for H steps, then the model makes an outer Nesterov step.
 
-Douillard et al., 2023 (arXiv 2311.08105). Inner steps use the workload's own optimizer on every
-worker. After H of them, parties send the mean change of their workers from the common model; the
-global server treats the mean of these changes as a gradient for an optimizer of its own, SGD with
-Nesterov momentum. With `outer_lr` 1 and `momentum` 0 the result is the mean of all parameters, as
-in local SGD.
+DiLoCo (Douillard et al., 2023, arXiv 2311.08105) in its simplest form, all in Python, as an
+example; geomx's own ``sync=diloco`` has more options and a native part. Inner steps use the
+workload's own optimizer on every worker. After H of them, parties send the mean change of their
+workers from the common model; the global server treats the mean of these changes as a gradient for
+an optimizer of its own, SGD with Nesterov momentum. With `outer_lr` 1 and `momentum` 0 the result
+is the mean of all parameters, as in local SGD.
 
 The WAN carries 1 / H of the bytes of full synchronisation. The defaults are those of the paper:
 outer learning rate 0.7, momentum 0.9.
@@ -25,8 +26,8 @@ geomx_api = "2.0"
 
 
 @dataclass(frozen=True)
-class DiLoCoConfig:
-    """Options of DiLoCo."""
+class OuterConfig:
+    """Options of outer."""
 
     h: int = 50
     """Inner steps between two outer steps, 1 or more."""
@@ -66,10 +67,10 @@ class Moves:
 
 
 @dataclass(frozen=True)
-class DiLoCoPolicy(geomx.SyncPolicy):
+class OuterPolicy(geomx.SyncPolicy):
     """The schedule and the optimizers of all nodes."""
 
-    config: DiLoCoConfig
+    config: OuterConfig
     exchange = "parameters"
 
     def after_step(self, step: int, steps: int) -> bool:
@@ -94,19 +95,19 @@ class DiLoCoPolicy(geomx.SyncPolicy):
         return dict(optimizer)
 
 
-class DiLoCo:
+class Outer:
     """Local steps on every worker, then an outer Nesterov step on their mean change."""
 
-    def __init__(self, config: DiLoCoConfig) -> None:
+    def __init__(self, config: OuterConfig) -> None:
         self.config = config
 
     @geomx.hookimpl
     def geomx_sync_policy(self, cluster: Cluster) -> geomx.SyncPolicy:
         """Return the sync policy."""
-        return DiLoCoPolicy(self.config)
+        return OuterPolicy(self.config)
 
 
 @geomx.hookimpl
 def geomx_register(register) -> None:
-    """Register ``sync=diloco``."""
-    register("sync", "diloco", DiLoCoConfig, DiLoCo)
+    """Register ``sync=outer``."""
+    register("sync", "outer", OuterConfig, Outer)
