@@ -72,7 +72,11 @@ def tool(name: str, variable: str) -> str | None:
 def call(*words: str | Path) -> str:
     done = subprocess.run(
         [str(word) for word in words],
-        env={**os.environ, "ASAN_OPTIONS": SHORT_STACKS},
+        env={
+            **os.environ,
+            "ASAN_OPTIONS": SHORT_STACKS,
+            "CCACHE_SLOPPINESS": "pch_defines,time_macros",  # or it does not cache with such headers
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -150,4 +150,11 @@ Message Transfer(Kind kind, NodeId source, Round round, std::uint32_t elements, 
   return message;
 }
 
+Message Control(Kind kind, NodeId source, std::initializer_list<std::string_view> strings) {
+  Message message = ControlMessage(kind, strings);
+  message.header.source = source;
+  message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
+  return message;
+}
+
 }  // namespace geomx::check

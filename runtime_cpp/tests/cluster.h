@@ -38,5 +38,7 @@ void CheckNoErrors(const Cluster& cluster);
 
 // Returns a push or a value of a complete shard in one slice.
 Message Transfer(Kind kind, NodeId source, Round round, std::uint32_t elements, float value = 1);
+// Returns a control message of `source`.
+Message Control(Kind kind, NodeId source, std::initializer_list<std::string_view> strings = {});
 
 }  // namespace geomx::check

@@ -15,6 +15,7 @@ namespace {
 using check::Between;
 using check::Chance;
 using check::Cluster;
+using check::Control;
 using check::Plan;
 using check::Random;
 using check::Transfer;
@@ -29,13 +30,6 @@ std::shared_ptr<const Declaration> Declared() {
 template <class Value>
 Value One(Random& random, std::initializer_list<Value> values) {
   return values.begin()[Between(random, 0, values.size() - 1)];
-}
-
-Message Control(Kind kind, NodeId source, std::initializer_list<std::string_view> strings = {}) {
-  Message message = ControlMessage(kind, strings);
-  message.header.source = source;
-  message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
-  return message;
 }
 
 // Returns a message whose fields are mostly plausible and sometimes wrong; none if its header does not parse.

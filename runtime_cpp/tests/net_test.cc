@@ -525,7 +525,7 @@ TEST(a_sender_delays_datagrams_if_routers_ignore_marks) {
 TEST(transfer_open_connections_need_no_handshake) {
   const std::vector<TransferEdge> edges{{12.5e6, 0.04}, {12.5e6, 0.04}};
   const std::vector<TransferRoute> routes{{{0}, {1}, 0.0}};
-  const std::vector<Transfer> flows{{0, 1e4, 0.0}, {0, 1e4, 1.0}};
+  const std::vector<net::Transfer> flows{{0, 1e4, 0.0}, {0, 1e4, 1.0}};
   TcpModel model;
   model.efficiency = 1.0;
   const auto fresh = TcpTransfers(edges, routes, flows, model);

@@ -8,16 +8,9 @@ namespace geomx {
 namespace {
 
 using check::Cluster;
+using check::Control;
 using check::Plan;
 using check::Transfer;
-
-Message Control(Kind kind, NodeId source, std::initializer_list<std::string_view> strings = {}) {
-  Message message;
-  message.header.kind = kind;
-  message.header.source = source;
-  message.payload = Payload::Copy(PackStrings(strings));
-  return message;
-}
 
 Message Ask(NodeId source, std::uint32_t elements) {
   Message message = Control(Kind::kPullRequest, source);

@@ -1,13 +1,18 @@
 # The C++ tests, twice: with the library as users get it, and with one that the address and
 # undefined-behaviour sanitizers watch. The tests themselves are compiled once, for both; the GPU's
 # code as plain C++ (emulated/) is watched like the library.
+#
+# Compiling takes most of the time, so headers are precompiled, and unity batches are large: two of
+# equal size for two cores.
 enable_testing()
 file(GLOB test_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_test.cc)
 add_library(geomx_test_cases OBJECT tests/check_main.cc tests/wire.cc tests/cluster.cc
                                     tests/carriers.cc tests/layout.cc
                                     ${test_sources} ${plugin_tests})
 target_include_directories(geomx_test_cases PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-target_compile_options(geomx_test_cases PRIVATE -O1)
+target_compile_options(geomx_test_cases PRIVATE -O1)  # with -O0, running them takes what compiling saves
+target_precompile_headers(geomx_test_cases PRIVATE tests/precompiled.h)
+set_target_properties(geomx_test_cases PROPERTIES UNITY_BUILD_BATCH_SIZE 22)
 set(emulated geomx_emulated)
 if(NOT GEOMX_SANITIZE_THREADS)
   list(APPEND emulated geomx_emulated_sanitized)
@@ -20,6 +25,7 @@ add_library(geomx_fault_cases OBJECT ${fault_sources} tests/wire.cc tests/cluste
                                      tests/layout.cc)
 target_include_directories(geomx_fault_cases PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_compile_options(geomx_fault_cases PRIVATE -O1)
+set_target_properties(geomx_fault_cases PROPERTIES UNITY_BUILD_BATCH_SIZE 40)
 
 function(add_tests suffix)
   # The library first: of an inline function that both have, the linker takes the first.
@@ -36,7 +42,7 @@ endfunction()
 add_tests("")
 
 add_executable(device_live ${PROJECT_SOURCE_DIR}/benchmarks/gpu/live.cc)
-target_compile_options(device_live PRIVATE -O1)
+target_compile_options(device_live PRIVATE -O0)
 target_link_libraries(device_live PRIVATE geomx_native)
 
 # ---- under the sanitizers ----
@@ -59,10 +65,7 @@ set(fuzzers fuzz_wire_main fuzz_journal_main)
 foreach(target geomx_kernels_sanitized geomx_native_sanitized geomx_emulated_sanitized ${fuzzers})
   target_compile_options(${target} PRIVATE ${watched})
 endforeach()
-# Fewer and larger files: two at a time are compiled, and each reads the same headers.
-foreach(target geomx_fault_cases geomx_native_sanitized)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 40)
-endforeach()
+set_target_properties(geomx_native_sanitized PROPERTIES UNITY_BUILD_BATCH_SIZE 45)
 foreach(program geomx_tests_sanitized geomx_faults_sanitized ${fuzzers})
   target_link_options(${program} PRIVATE ${watch})
 endforeach()
