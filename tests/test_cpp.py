@@ -75,7 +75,8 @@ def call(*words: str | Path) -> str:
         env={
             **os.environ,
             "ASAN_OPTIONS": SHORT_STACKS,
-            "CCACHE_SLOPPINESS": "pch_defines,time_macros",  # or it does not cache with such headers
+            # Otherwise ccache keeps nothing that includes a precompiled header.
+            "CCACHE_SLOPPINESS": "pch_defines,time_macros",
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
