@@ -78,7 +78,11 @@ class NodeConfig:
         is used in errors.
         """
 
-    def set_rounds(self, together: bool, staleness_bound: int | None, update_at_party: bool) -> None: ...
+    def set_rounds(self, together: bool, staleness_bound: int | None, update_at_party: bool, steps_of: int = 0) -> None:
+        """
+        Set how global rounds complete. `steps_of`: all workers, if parties exchange steps of the
+        optimizer; 0: they exchange gradients.
+        """
 
     def set_quorum(self, parties: int, deadline_s: float) -> None:
         """Let global rounds close with that many parties, after a deadline."""
@@ -221,6 +225,12 @@ class Optimizer:
         """
         Update `weight` in place; both are float32 vectors of equal length. The gradient is the sum
         of `merge_count` workers, pushed by node `source`.
+        """
+
+    @property
+    def scale_free(self) -> bool:
+        """
+        Whether the length of a step does not depend on the scale of the gradients.
         """
 
     def save(self) -> bytes:

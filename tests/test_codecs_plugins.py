@@ -4,7 +4,10 @@ lost, the form of answers does not matter, and training learns. Encodings are te
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 
 import geomx
+from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.workload import Workload
 from tests.laws import FRAME_BYTES, Build, close, counting, same
@@ -20,8 +24,12 @@ HEADER = 80
 SIZES = (400, 999, 1000, 12_800, 131_072, 1_000_003)
 
 
+# GeoMX's order: gradients are sparsified, and the optimizer runs on their sums.
+FAITHFUL = {"steps": False, "flush": False}
+
+
 def bisparse(**options: Any) -> tuple[str, dict[str, Any]]:
-    return "bisparse", {"warmup_rounds": 0, **options}
+    return "bisparse", {"warmup_rounds": 0, "flush": False, **options}
 
 
 def message(rows: int, *widths: int, each: int = 0) -> int:
@@ -92,7 +100,7 @@ def test_bisparse_compresses_by_the_published_ratio(
 @pytest.mark.needs("bisparse")
 def test_bisparse_warms_up(network: Build, sized: Build, simulate: Build) -> None:
     shares = [0.25, 0.25 * 0.04 ** (1 / 3), 0.25 * 0.04 ** (2 / 3), 0.01, 0.01]
-    accel = [("bisparse", {"warmup_rounds": 3})]
+    accel = [("bisparse", {"warmup_rounds": 3, "flush": False})]
     run = simulate(network(1, 1), sized(100_000), accel=accel, iterations=5)
     assert run.bytes["wan_push"] == 2 * sum(sparse(100_000, share) for share in shares)
     assert run.bytes["wan_pull"] == 2 * sum(sparse(100_000, share, 2) for share in shares)
@@ -107,7 +115,9 @@ def test_bisparse_with_sparse_and_dense_answers_has_the_same_model(
     options: dict[str, Any], network: Build, tiny: Workload, simulate: Build
 ) -> None:
     runs = [
-        simulate(network(1, 2, 1), tiny, accel=[bisparse(**SMALL, pull=pull, **options)])
+        simulate(
+            network(1, 2, 1), tiny, accel=[bisparse(**SMALL, **FAITHFUL, pull=pull, **options)]
+        )
         for pull in (True, False)
     ]
     assert same(*[run.parameters for run in runs])
@@ -120,9 +130,58 @@ def test_bisparse_with_ratio_1_equals_no_compression(
     network: Build, tiny: Workload, simulate: Build
 ) -> None:
     plain = simulate(network(1, 3), tiny)
-    everything = simulate(network(1, 3), tiny, accel=[bisparse(ratio=1.0, min_elements=1)])
-    assert same(plain.parameters, everything.parameters)
-    assert everything.bytes["wan_push"] == plain.bytes["wan_push"]
+    for options in (FAITHFUL, {}):
+        dense = bisparse(ratio=1.0, min_elements=1, **options)
+        everything = simulate(network(1, 3), tiny, accel=[dense])
+        check = same if options else partial(close, tolerance=1e-5)
+        assert check(plain.parameters, everything.parameters)
+        assert everything.bytes["wan_push"] == plain.bytes["wan_push"]
+
+
+@pytest.mark.needs("bisparse")
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {"name": "sgd", "momentum": 0.9, "wd": 0.01},
+        {"name": "nag", "momentum": 0.9},
+        {"name": "adam"},
+    ],
+    ids=lambda optimizer: optimizer["name"],
+)
+def test_steps_of_parties_add_up_to_the_step_of_all(
+    optimizer: dict[str, Any], network: Build, tiny: Any, simulate: Build
+) -> None:
+    """Linear optimizers: with parties of any sizes. Adam: with one party."""
+    counts = (1,) if optimizer["name"] == "adam" else (1, 3, 2)
+    workload = replace(tiny, optimizer={**optimizer, "learning_rate": 0.01})
+    plain = simulate(network(*counts), workload)
+    dense = bisparse(ratio=1.0, min_elements=1)
+    steps = simulate(network(*counts), workload, accel=[dense])
+    assert close(plain.parameters, steps.parameters, 1e-5)
+
+
+def received(workload: Any, seed: int, run: Any) -> list[np.ndarray]:
+    """Return how many updates every parameter has received, with a workload of `counting`."""
+    pairs = zip(run.parameters, workload.model(seed).parameters, strict=True)
+    return [np.ravel(before - after).astype(float) for after, before in pairs]
+
+
+@pytest.mark.needs("bisparse")
+@pytest.mark.parametrize("steps", [False, True])
+def test_the_last_round_sends_what_was_kept(
+    steps: bool,
+    network: Build,
+    tiny: Any,
+    simulate: Build,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workload = counting(tiny, seed, monkeypatch)
+    for flush in (True, False):
+        accel = [bisparse(ratio=0.05, min_elements=1, flush=flush, steps=steps)]
+        run = simulate(network(1, 2), workload, accel=accel, iterations=12)
+        arrived = received(workload, seed, run)
+        assert close(arrived, [np.full_like(counts, 12.0) for counts in arrived], 1e-4) == flush
 
 
 @pytest.mark.needs("bisparse")
@@ -151,8 +210,7 @@ def test_bisparse_loses_nothing_and_sends_every_element(
     steps = 60
     accel = [bisparse(ratio=0.1, min_elements=1, reselect=reselect)]
     run = simulate(network(1, 1), workload, accel=accel, iterations=steps)
-    for after, before in zip(run.parameters, tiny.model(seed).parameters, strict=True):
-        arrived = np.ravel(before - after).astype(float)
+    for arrived in received(workload, seed, run):
         assert np.abs(2 * arrived - np.round(2 * arrived)).max() < 1e-3  # whole contributions
         assert arrived.max() <= steps + 1e-3
         assert arrived.min() > steps - 40  # a push and its answer take 2 / ratio steps each
@@ -186,10 +244,31 @@ def test_bisparse_in_slices_over_several_servers(
     assert same(*[run.parameters for run in runs])
 
 
+@pytest.mark.needs("bisparse", "mixedsync", "mpq", "fp16")
+@pytest.mark.parametrize("name", ["bisparse", "mpq"])
+def test_the_door_says_which_optimizer_to_take(name: str, tmp_path: Path) -> None:
+    words = [f"+accel=[{name}]", "iterations=1", f"hydra.run.dir={tmp_path / 'run'}"]
+    with pytest.warns(UserWarning, match="adam on sparse gradients .* workload.optimizer=sgd"):
+        compose([*words, "+sync=mixedsync"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compose(words)
+        compose([*words, "+sync=mixedsync", "workload.optimizer=sgd"])
+
+
 @pytest.mark.needs("bisparse")
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("ratio", 0.0), ("ratio", 1.5), ("momentum", 1.0), ("clip", 0.0), ("min_elements", 0)],
+    [
+        ("ratio", 0.0),
+        ("ratio", 1.5),
+        ("momentum", 1.0),
+        ("momentum", 0.5),  # with steps
+        ("clip", 0.0),
+        ("clip", 1.0),  # with steps
+        ("pull", False),  # with steps
+        ("min_elements", 0),
+    ],
 )
 def test_bisparse_refuses_invalid_options(
     name: str, value: float, network: Build, tiny: Workload, experiment: Build
@@ -244,7 +323,7 @@ def test_mpq_bytes_follow_the_table(
     bound: int, network: Build, sized: Build, simulate: Build
 ) -> None:
     """A shard of exactly the bound's size is large, on every link."""
-    accel = [("mpq", {"size_lower_bound": bound, "warmup_rounds": 0})]
+    accel = [("mpq", {"size_lower_bound": bound, "warmup_rounds": 0, "flush": False})]
     run = simulate(network(2, 1), sized(*SIZES), accel=accel, iterations=2)
     assert run.bytes["wan_push"] == 2 * 2 * sum(
         dense(n, 16) if n < bound else sparse(n, 0.01) for n in SIZES
@@ -271,13 +350,14 @@ def test_mpq_equals_its_two_codecs(network: Build, tiny: Workload, simulate: Bui
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
+    ("name", "least"),
     [
-        pytest.param("bisparse", marks=pytest.mark.needs("bisparse")),
-        pytest.param("twobit", marks=pytest.mark.needs("twobit")),
-        pytest.param("mpq", marks=pytest.mark.needs("mpq", "bisparse", "fp16")),
+        # Without codecs 0.969 to 0.972; with the optimizer on sparse sums 0.87 to 0.92.
+        pytest.param("bisparse", 0.955, marks=pytest.mark.needs("bisparse")),
+        pytest.param("mpq", 0.955, marks=pytest.mark.needs("mpq", "bisparse", "fp16")),
+        pytest.param("twobit", 0.85, marks=pytest.mark.needs("twobit")),
     ],
 )
-def test_codecs_learn_with_their_defaults(name: str, tmp_path: Path) -> None:
+def test_codecs_learn_with_their_defaults(name: str, least: float, tmp_path: Path) -> None:
     results = geomx.run([f"+accel=[{name}]", f"hydra.run.dir={tmp_path / 'run'}"])
-    assert results.summary["accuracy"]["final"] >= 0.85
+    assert results.summary["accuracy"]["final"] >= least

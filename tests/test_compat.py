@@ -154,6 +154,7 @@ def test_the_master_also_selects_plugins() -> None:
     assert settled(servers=2).accel == (("multigps", {}),)
     sparse = {"type": "bsc", "threshold": 0.02}
     options = {"ratio": 0.02, "momentum": 0.9, "warmup_rounds": 0, "pull": True}
+    options |= {"steps": False, "flush": False}
     large = {"MXNET_KVSTORE_SIZE_LOWER_BOUND": "1000"}
     chosen = settled(Settings(compression=sparse), **large).accel
     assert chosen == (("bisparse", {**options, "min_elements": 1000}),)

@@ -146,7 +146,7 @@ std::vector<Subject> Subjects() {
   };
   const auto sparse = [&](double momentum) {
     return make("bisparse", {{"ratio", 0.01}, {"momentum", momentum}, {"masking", 1}, {"clip", 0},
-                             {"warmup_rounds", 0}, {"exact", 0}});
+                             {"warmup_rounds", 0}, {"exact", 0}, {"flush", 0}});
   };
   const auto half = make("fp16", {});
   const auto two = [&](double threshold) { return make("twobit", {{"threshold", threshold}}); };
@@ -156,7 +156,7 @@ std::vector<Subject> Subjects() {
       {"bisparse", {sparse(0)}, 12, 0.16},
       {"bisparse momentum", {sparse(0.9)}, 20, 0.16},
       {"bisparse down", {make("bisparse_pull", {{"ratio", 0.01}, {"warmup_rounds", 0},
-                                                {"times", 2}})}, 4, 0.32},
+                                                {"times", 2}, {"flush", 0}})}, 4, 0.32},
       {"mpq", {std::make_shared<BySizeFactory>(1000, CodecChain::Factories{half},
                                                CodecChain::Factories{sparse(0)})}, 12, 0.16},
       {"twobit", {two(0)}, 20.25, 8.25},

@@ -246,6 +246,7 @@ def _codecs(variables: Variables, wish: Settings, together: bool) -> list[Choice
     elif kind == "bsc":
         bound = variables.number(BOUND, int, 200_000)
         sparse = {"ratio": threshold, "momentum": 0.9, "warmup_rounds": 0, "pull": together}
+        sparse |= {"steps": False, "flush": False}
         # As in GeoMX's scripts: what has more elements than the bound is float32.
         if half and others and max(half) <= bound < min(others):
             return [("mpq", {**sparse, "size_lower_bound": bound + 1})]

@@ -7,6 +7,7 @@ from typing import Any
 
 from geomx import _core
 from geomx.cluster import Cluster
+from geomx.experiment.native_parts import chosen_optimizers
 from geomx.options.costs import Costs
 from geomx.options.schema import (
     FaultOptions,
@@ -16,6 +17,7 @@ from geomx.options.schema import (
     StudyOptions,
     TcpOptions,
 )
+from geomx.plugin.parts import optimizer_text
 from geomx.plugin.selection import Selection
 from geomx.scenario import Program, Scenario, ScenarioEvent
 from geomx.version import __version__
@@ -80,6 +82,19 @@ class Experiment:
     def optimizers(self) -> tuple[str, ...]:
         """Names of the optimizers that come with geomx."""
         return tuple(_core.optimizers())
+
+    @property
+    def scale_free_optimizer(self) -> str | None:
+        """See `geomx.plugin.experiment.Experiment`."""
+        selection, cluster = self.selection, self.cluster
+        parameters = selection.sync_policy(cluster).exchange == "parameters"
+        if parameters or selection.update_at_party(cluster):
+            return None
+        used, _ = chosen_optimizers(cluster, selection, self.workload.optimizer)
+        if used is None or used["name"] not in _core.optimizers():
+            return None
+        scale_free = _core.Optimizer(optimizer_text(used), 0).scale_free
+        return str(used["name"]) if scale_free else None
 
     @property
     def event_schedule(self) -> Scenario:

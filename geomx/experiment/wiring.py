@@ -40,6 +40,7 @@ class Common:
         staleness_bound: See `SyncPolicy.staleness_bound`.
         exchange: See `SyncPolicy.exchange`.
         at_party: Whether local servers run the optimizer.
+        steps_of: Number of workers if they run it first and exchange its steps; else 0.
         hosts: Ids of nodes that run coordinators.
         sites: Sites of all coordinators, by number. Their coordinators must not be used, because
             each node needs its own.
@@ -51,6 +52,7 @@ class Common:
     staleness_bound: int | None
     exchange: str
     at_party: bool
+    steps_of: int
     hosts: frozenset[int]
     sites: tuple[Site, ...]
     overlays: Mapping[int, Sequence[tuple[Group, Overlay]]]
@@ -73,6 +75,7 @@ def _find_common(selection: Selection, cluster: Cluster) -> Common:
         policy.staleness_bound,
         policy.exchange,
         selection.update_at_party(cluster),
+        len(cluster.workers) if selection.steps_first(cluster) else 0,
         frozenset(site.host.id for site in sites),
         sites,
         dict(overlays),
@@ -159,7 +162,7 @@ def node_config(
     config.set_non_finite(runtime.non_finite)
     if live and node.role in ("server", "global_server"):
         _set_device(config, runtime.server_device)
-    config.set_rounds(shared.together, shared.staleness_bound, shared.at_party)
+    config.set_rounds(shared.together, shared.staleness_bound, shared.at_party, shared.steps_of)
     if faults.quorum is not None:
         config.set_quorum(faults.quorum_of(len(cluster.parties)), faults.deadline_s or 0.0)
     below, above = children(cluster, node), parents(cluster, node)
@@ -224,9 +227,8 @@ def _add_coordinator(
                 number, coordinator.name, {**coordinator.options, "seed": float(seed)}
             )
         else:
-            config.add_coordinator(
-                number, _core.python_coordinator(coordinator, float(seed), label)
-            )
+            handle = _core.python_coordinator(coordinator, float(seed), label)
+            config.add_coordinator(number, handle)
 
 
 def siblings(cluster: Cluster, selection: Selection, node: NodeSpec) -> list[NodeSpec]:

@@ -28,6 +28,9 @@ class Experiment(Protocol):
         emulate: Emulation of the network in a live run: ``shaper``, ``netns`` or ``none``.
         costs: Endpoint costs in simulation.
         optimizers: Names of the optimizers that come with geomx.
+        scale_free_optimizer: Name of the optimizer that global servers run on pushed gradients, if
+            its steps do not grow with the gradients (Adam and its relatives); None if they run
+            another, or none because it runs at the parties or parameters are exchanged.
     """
 
     mode: str
@@ -45,6 +48,11 @@ class Experiment(Protocol):
 
     @property
     def optimizers(self) -> tuple[str, ...]:
+        """See above."""
+        ...
+
+    @property
+    def scale_free_optimizer(self) -> str | None:
         """See above."""
         ...
 

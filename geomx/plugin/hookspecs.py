@@ -173,15 +173,19 @@ def geomx_update(cluster: Cluster) -> str | None:
     """Request that the optimizer runs at the parties.
 
     Global servers then answer with the sum of the pushes, which may be sparse, and every local
-    server updates its own replica of the weights, identically. One plugin that requests this is
-    sufficient. With a sync policy whose parties do not update together, the optimizer stays at the
-    global server.
+    server updates its own replica of the weights, identically. With ``"steps"``, every local server
+    runs the optimizer on its own party's gradient first and pushes the resulting step; replicas add
+    the sum of the steps, and a party's own workers also have what its codec has not sent yet
+    (`Codec` in C++ may tell what that is). With SGD and codecs without loss, both equal an
+    optimizer at the global server. One plugin that requests this is sufficient, and ``"steps"``
+    prevails. With a sync policy whose parties do not update together, the optimizer stays at the
+    global server; where parameters are exchanged, ``"steps"`` is ``"party"``.
 
     Args:
         cluster: The nodes of the experiment.
 
     Returns:
-        ``"party"``; None for no request.
+        ``"party"`` or ``"steps"``; None for no request.
     """
 
 

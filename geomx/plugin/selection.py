@@ -161,9 +161,19 @@ class Selection:
             return False
         answers = self._ask("geomx_update", cluster=cluster)
         for built, answer in answers:
-            if answer != "party":
-                raise PluginError(f"{built.label}: geomx_update must return 'party' or None")
+            if answer not in ("party", "steps"):
+                remedy = "geomx_update must return 'party', 'steps' or None"
+                raise PluginError(f"{built.label}: {remedy}")
         return bool(answers)
+
+    def steps_first(self, cluster: Cluster) -> bool:
+        """Return whether parties push steps of the optimizer instead of gradients (`geomx_update`).
+
+        Where parameters are exchanged, parties push moves of them, which are steps already.
+        """
+        if not self.update_at_party(cluster) or self.sync_policy(cluster).exchange != "gradients":
+            return False
+        return any(answer == "steps" for _, answer in self._ask("geomx_update", cluster=cluster))
 
     def optimizer(self) -> tuple[str, str, Optimizer] | None:
         """Return (name, plugin, optimizer) of a plugin's optimizer; None if there is none."""

@@ -19,7 +19,8 @@ using Values = std::vector<float>;
 
 Options PushOptions(double ratio, double momentum = 0.9) {
   return {{"ratio", ratio}, {"momentum", momentum}, {"masking", 1},
-          {"clip", 0},      {"warmup_rounds", 0},   {"exact", 0}};
+          {"clip", 0},      {"warmup_rounds", 0},   {"exact", 0},
+          {"flush", 0}};
 }
 
 std::shared_ptr<const CodecFactory> Native(const std::string& name, const Options& options) {
@@ -27,7 +28,7 @@ std::shared_ptr<const CodecFactory> Native(const std::string& name, const Option
 }
 
 std::shared_ptr<const CodecFactory> PullNative(double ratio, double times, double warmup = 0) {
-  return Native("bisparse_pull", {{"ratio", ratio}, {"times", times}, {"warmup_rounds", warmup}});
+  return Native("bisparse_pull", {{"ratio", ratio}, {"times", times}, {"warmup_rounds", warmup}, {"flush", 0}});
 }
 
 std::vector<std::byte> SliceOf(const Parts& parts, std::uint64_t first, std::uint64_t count) {

@@ -71,6 +71,11 @@ class Push final : public Codec {
     parts.owners.insert(parts.owners.end(), {sum_.buffer(), velocity_.buffer(), next_fill_.buffer()});
   }
 
+  std::span<const float> Kept() override {
+    if (sum_.empty()) return {};
+    return {sum_.At(kernels::Host(), shard_.elements), shard_.elements};
+  }
+
   // Contributions of other parties have been clipped, and have passed the momentum, before they were sent.
   bool Absorb(std::span<const float> relayed) override {
     const float* const terms[] = {relayed.data()};
@@ -87,7 +92,7 @@ class Push final : public Codec {
             .seed = Seed(shard_, parts.round)};
   }
 
-  // For rounds in which rows with indices would take more bytes than all values.
+  // For rounds that send all values.
   void SendAll(Parts& parts, const float* gradient, float* velocity, float* sum) {
     const kernels::Accumulation step{.scale = kernels::ClipScale(clip_, gradient, parts.elements),
                                      .momentum = momentum_};

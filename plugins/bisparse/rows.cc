@@ -21,6 +21,7 @@ std::uint32_t IndexBits(std::uint64_t elements) {
 Density::Density(const Options& options, std::uint64_t times)
     : ratio_(Require(options, "ratio")),
       warmup_rounds_(static_cast<Round>(Require(options, "warmup_rounds"))),
+      flush_(Require(options, "flush") != 0),
       times_(times) {
   if (!(ratio_ > 0 && ratio_ <= 1)) throw std::invalid_argument("ratio must be above 0, up to 1");
 }
@@ -37,6 +38,7 @@ std::uint64_t Density::Rows(std::uint64_t elements, Round round) const {
 }
 
 bool Density::Layout(Parts& parts) const {
+  if (flush_ && parts.last) return false;
   const std::uint32_t bits = IndexBits(parts.elements);
   const std::uint64_t rows = Rows(parts.elements, parts.round);
   if (rows * (32 + bits) >= parts.elements * 32) return false;

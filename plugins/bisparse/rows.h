@@ -23,12 +23,14 @@ class Density {
   std::uint64_t Rows(std::uint64_t elements, Round round) const;
 
   // Changes the parts of a dense float32 shard to those of its selected rows. Returns false, and changes
-  // nothing, if rows with indices would take more bytes than all values.
+  // nothing, in rounds that send all values: the last one with option `flush`, and those in which rows
+  // with indices would take more bytes.
   bool Layout(Parts& parts) const;
 
  private:
   double ratio_;
   Round warmup_rounds_;
+  bool flush_;
   std::uint64_t times_;
 };
 

@@ -24,7 +24,7 @@ from annotated_types import Ge, Unit
 
 from geomx.cluster import Cluster, Link
 from geomx.plugin import BySize, Native
-from geomx.plugin.experiment import Simulation
+from geomx.plugin.experiment import Experiment, Simulation
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
 from geomx.plugins.mpq.sim import COSTS
@@ -46,7 +46,11 @@ class Sparse(Protocol):
         ...
 
     def geomx_update(self, cluster: Cluster) -> str | None:
-        """Return ``"party"`` if answers are sums."""
+        """Ask for the optimizer at the parties."""
+        ...
+
+    def geomx_validate(self, experiment: Experiment) -> None:
+        """Warn of optimizers that learn slowly."""
         ...
 
 
@@ -77,6 +81,11 @@ class Mpq:
     def geomx_update(self, cluster: Cluster) -> str | None:
         """See `Bisparse.geomx_update`."""
         return self._sparse.geomx_update(cluster)
+
+    @hookimpl
+    def geomx_validate(self, experiment: Experiment) -> None:
+        """See `Bisparse.geomx_validate`."""
+        self._sparse.geomx_validate(experiment)
 
     @hookimpl
     def geomx_sim(self, simulation: Simulation) -> None:

@@ -108,7 +108,7 @@ TEST(TwoBitAfterASelection) {
   if (std::find(names.begin(), names.end(), "bisparse") == names.end()) return;
   const auto sparse = NativeCodecs::Instance().Create(
       "bisparse", {{"ratio", 0.05}, {"momentum", 0}, {"masking", 1},
-                   {"clip", 0},     {"exact", 1},    {"warmup_rounds", 0}});
+                   {"clip", 0},     {"exact", 1},    {"warmup_rounds", 0}, {"flush", 0}});
   check::ForSeeds(10, [&](std::uint64_t seed) {
     Random random(seed);
     const std::uint64_t elements = Between(random, 200, 3000);

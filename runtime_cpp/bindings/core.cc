@@ -76,6 +76,8 @@ class PyOptimizer {
     optimizer_->Load(std::as_bytes(std::span(saved.c_str(), saved.size())), elements);
   }
 
+  bool ScaleFree() const { return optimizer_->ScaleFree(); }
+
  private:
   std::unique_ptr<Optimizer> optimizer_;
 };
@@ -175,11 +177,15 @@ void init_core(nb::module_& m) {
            "is used in errors.")
       .def("set_rounds",
            [](NodeConfig& self, bool together, std::optional<std::uint32_t> staleness_bound,
-              bool update_at_party) {
+              bool update_at_party, std::uint32_t steps_of) {
              self.rounds.together = together;
              self.rounds.staleness_bound = staleness_bound.value_or(UINT32_MAX);
              self.rounds.update_at_party = update_at_party;
-           }, "together"_a, "staleness_bound"_a.none(), "update_at_party"_a)
+             self.rounds.step_first = steps_of > 0;
+             self.rounds.workers = steps_of;
+           }, "together"_a, "staleness_bound"_a.none(), "update_at_party"_a, "steps_of"_a = 0,
+           "Set how global rounds complete. `steps_of`: all workers, if parties exchange steps of the\n"
+           "optimizer; 0: they exchange gradients.")
       .def("set_quorum",
            [](NodeConfig& self, std::uint32_t parties, double deadline_s) {
              self.rounds.quorum = parties;
@@ -243,6 +249,8 @@ void init_core(nb::module_& m) {
            "source"_a = 0,
            "Update `weight` in place; both are float32 vectors of equal length. The gradient is the sum\n"
            "of `merge_count` workers, pushed by node `source`.")
+      .def_prop_ro("scale_free", &PyOptimizer::ScaleFree,
+                   "Whether the length of a step does not depend on the scale of the gradients.")
       .def("save", &PyOptimizer::Save,
            "Return the state on which later updates depend, besides options and weights.")
       .def("load", &PyOptimizer::Load, "saved"_a, "elements"_a,

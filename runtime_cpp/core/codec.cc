@@ -41,14 +41,15 @@ CodecChain::CodecChain(const Factories& factories, const ShardInfo& shard) {
                         [](auto& codec) { return codec->Linear(); });
 }
 
-Parts CodecChain::Layout(std::uint64_t elements, Round round) const {
+Parts CodecChain::Layout(std::uint64_t elements, Turn turn) const {
   std::size_t concerned = 0;
-  return Layout(elements, round, concerned);
+  return Layout(elements, turn, concerned);
 }
 
-Parts CodecChain::Layout(std::uint64_t elements, Round round, std::size_t& concerned) const {
+Parts CodecChain::Layout(std::uint64_t elements, Turn turn, std::size_t& concerned) const {
   Parts parts = Parts::Dense(elements, nullptr, nullptr);
-  parts.round = round;
+  parts.round = turn.round;
+  parts.last = turn.last;
   concerned = 0;
   for (const auto& codec : codecs_) {
     if (!Codec::Concerns(parts)) break;
@@ -130,9 +131,9 @@ const char* CodecChain::CheckSlice(const Parts& layout, std::uint64_t first_row,
 
 const char* CodecChain::CheckSlice(std::uint64_t elements, std::uint64_t first_row,
                                    std::uint64_t rows, std::uint64_t total_rows,
-                                   std::uint64_t payload_bytes, Round round) const {
+                                   std::uint64_t payload_bytes, Turn turn) const {
   if (!Dense()) {
-    return CheckSlice(Layout(elements, round), first_row, rows, total_rows, payload_bytes);
+    return CheckSlice(Layout(elements, turn), first_row, rows, total_rows, payload_bytes);
   }
   if (total_rows > elements) return "more rows than the codec makes";
   return payload_bytes == rows * sizeof(float) ? nullptr : "slice of the wrong size";
@@ -140,9 +141,9 @@ const char* CodecChain::CheckSlice(std::uint64_t elements, std::uint64_t first_r
 
 const char* CodecChain::DecodeInto(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
                                    std::uint64_t rows, std::uint64_t total_rows, bool overwrite,
-                                   float* out, Round round) const {
+                                   float* out, Turn turn) const {
   std::size_t concerned = 0;
-  Parts parts = Layout(elements, round, concerned);
+  Parts parts = Layout(elements, turn, concerned);
   if (const char* reason = CheckSlice(parts, first_row, rows, total_rows, payload.size())) {
     return reason;
   }
@@ -205,9 +206,9 @@ std::vector<float> CodecChain::Gather(const Parts& encoded) {
   return vector;
 }
 
-Parts CodecChain::View(std::uint64_t elements, Round round, const float* encoded,
+Parts CodecChain::View(std::uint64_t elements, Turn turn, const float* encoded,
                        std::shared_ptr<const void> owner) const {
-  Parts parts = Layout(elements, round);
+  Parts parts = Layout(elements, turn);
   if (encoded == nullptr) return parts;
   const auto* at = reinterpret_cast<const std::byte*>(encoded);
   for (Part& part : parts.parts) {
@@ -220,8 +221,8 @@ Parts CodecChain::View(std::uint64_t elements, Round round, const float* encoded
 
 const char* CodecChain::Keep(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
                              std::uint64_t rows, std::uint64_t total_rows,
-                             std::vector<float>& encoded, Round round) const {
-  const Parts layout = Layout(elements, round);
+                             std::vector<float>& encoded, Turn turn) const {
+  const Parts layout = Layout(elements, turn);
   if (const char* reason = CheckSlice(layout, first_row, rows, total_rows, payload.size())) {
     return reason;
   }
@@ -241,10 +242,10 @@ const char* CodecChain::Keep(Bytes payload, std::uint64_t elements, std::uint64_
 }
 
 std::vector<float> CodecChain::Decoded(std::span<const float> encoded, std::uint64_t elements,
-                                       Round round) const {
+                                       Turn turn) const {
   std::size_t concerned = 0;
-  Layout(elements, round, concerned);
-  Parts parts = View(elements, round, encoded.data(), nullptr);
+  Layout(elements, turn, concerned);
+  Parts parts = View(elements, turn, encoded.data(), nullptr);
   std::vector<float> dense(elements);
   if (const char* reason = Undo(parts, concerned, elements, true, dense.data())) {
     throw std::runtime_error(reason);
@@ -252,10 +253,10 @@ std::vector<float> CodecChain::Decoded(std::span<const float> encoded, std::uint
   return dense;
 }
 
-void CodecChain::Settle(std::span<const float> encoded, std::uint64_t elements, Round round) {
+void CodecChain::Settle(std::span<const float> encoded, std::uint64_t elements, Turn turn) {
   std::size_t concerned = 0;
-  Layout(elements, round, concerned);
-  Parts parts = View(elements, round, encoded.data(), nullptr);
+  Layout(elements, turn, concerned);
+  Parts parts = View(elements, turn, encoded.data(), nullptr);
   for (std::size_t left = concerned; left > 0; --left) {
     const Parts sum = parts;
     if (left > 1) codecs_[left - 1]->Decode(parts);  // its output is the previous codec's input

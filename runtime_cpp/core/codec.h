@@ -8,7 +8,8 @@
 // each. Rows of parts with odd widths are packed, so slices begin at multiples of eight rows.
 //
 // A codec can describe its output without producing it (Layout): the simulator needs no more for
-// sizes, and the receiver checks every slice against it. Sizes may depend on the round.
+// sizes, and the receiver checks every slice against it. Sizes may depend on the round, and on whether
+// it is the last: what a codec has kept until then is lost unless it is sent.
 //
 // A chain applies codecs by stage, in the user's order within each: those that choose rows, those
 // that quantise values, those that cast them. A cast before a selection would only cost precision.
@@ -51,6 +52,7 @@ struct Parts {
   std::uint64_t rows = 0;
   std::uint64_t first_row = 0;  // where these rows lie in the whole encoded shard
   Round round = 1;              // of the value
+  bool last = false;            // see Turn
   std::vector<Part> parts;
   std::vector<std::shared_ptr<const void>> owners;  // keep `data` alive
 
@@ -127,6 +129,10 @@ class Codec {
     return false;
   }
 
+  // Returns what earlier encodings have not sent and later ones will, as a dense vector on the host,
+  // valid until the next call; empty if there is nothing, or if it is unknown.
+  virtual std::span<const float> Kept() { return {}; }
+
   // Undoes Encode on the rows of one slice (`parts.first_row`, `parts.rows`). Throws `Refusal` if
   // Encode cannot have produced the bytes.
   virtual void Decode(Parts& parts) const = 0;
@@ -139,7 +145,7 @@ class Codec {
   }
 
   // The same for a whole shard on a device, into `out` on that device. Called only if
-  // DecodesOnDevices().
+  // DecodesOnDevices(); the layout must then not depend on the last round.
   virtual bool DecodesOnDevices() const { return false; }
   virtual void DecodeOn(kernels::DeviceContext& device, const Parts& parts, float* out) const {
     (void)device, (void)parts, (void)out;
@@ -206,7 +212,7 @@ class CodecChain {
   CodecChain() = default;
   CodecChain(const Factories& factories, const ShardInfo& shard);
 
-  Parts Layout(std::uint64_t elements, Round round = 1) const;
+  Parts Layout(std::uint64_t elements, Turn turn = {}) const;
   void Encode(Parts& parts) { EncodeFrom(0, parts); }
   // Applies the leading codecs that have device kernels. Returns how many; EncodeFrom continues
   // with the others on the host.
@@ -229,6 +235,9 @@ class CodecChain {
   bool Absorb(std::span<const float> relayed) {
     return !codecs_.empty() && codecs_.front()->Absorb(relayed);
   }
+  std::span<const float> Kept() {
+    return codecs_.empty() ? std::span<const float>() : codecs_.front()->Kept();
+  }
   bool Stateless() const;
   bool SurvivesHoles() const;  // false if linear: a sum with missing parts would go unnoticed
   bool Dense() const { return codecs_.empty(); }  // nothing is encoded
@@ -242,29 +251,29 @@ class CodecChain {
   // `out` of `elements` entries. Returns null, or the reason why the bytes are not such a slice.
   const char* DecodeInto(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
                          std::uint64_t rows, std::uint64_t total_rows, bool overwrite,
-                         float* out, Round round = 1) const;
+                         float* out, Turn turn = {}) const;
 
   // Returns null and the size of a slice in bytes, or the reason why there is no such slice.
   const char* CheckSlice(std::uint64_t elements, std::uint64_t first_row, std::uint64_t rows,
                          std::uint64_t total_rows, std::uint64_t payload_bytes,
-                         Round round = 1) const;
+                         Turn turn = {}) const;
 
   // ---- values that stay encoded: those of linear chains, and those decoded on devices ----
   // An encoded value as one vector, part after part; empty for a layout (null data).
   static std::vector<float> Gather(const Parts& encoded);
   // The parts in such a vector, which `owner` keeps alive; a layout if `encoded` is null.
-  Parts View(std::uint64_t elements, Round round, const float* encoded,
+  Parts View(std::uint64_t elements, Turn turn, const float* encoded,
              std::shared_ptr<const void> owner) const;
   // Copies one slice's payload into its place in such a vector, which is allocated if it is empty.
   // Returns null, or the reason why the bytes are not such a slice.
   const char* Keep(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
                    std::uint64_t rows, std::uint64_t total_rows, std::vector<float>& encoded,
-                   Round round) const;
+                   Turn turn) const;
   // The dense shard of an encoded sum.
   std::vector<float> Decoded(std::span<const float> encoded, std::uint64_t elements,
-                             Round round) const;
+                             Turn turn) const;
   // Calls the codecs' Settle with the sum of a round.
-  void Settle(std::span<const float> encoded, std::uint64_t elements, Round round);
+  void Settle(std::span<const float> encoded, std::uint64_t elements, Turn turn);
 
  private:
   const char* CheckSlice(const Parts& layout, std::uint64_t first_row, std::uint64_t rows,
@@ -274,7 +283,7 @@ class CodecChain {
                    float* out) const;
 
   // The layout. Sets `concerned` to the number of leading codecs that take part in it.
-  Parts Layout(std::uint64_t elements, Round round, std::size_t& concerned) const;
+  Parts Layout(std::uint64_t elements, Turn turn, std::size_t& concerned) const;
 
   Codecs codecs_;
   bool linear_ = false;

@@ -56,16 +56,17 @@ void Encoder::Encode(Pipeline& pipeline, const ShardValue& value, Encoding& enco
   }
   if (pipeline.sums) {  // encoded already
     encoding.parts = std::make_shared<Parts>(
-        pipeline.chain.View(header.shard_elements, header.round, value.data, value.owner));
+        pipeline.chain.View(header.shard_elements, header.turn(), value.data, value.owner));
     return;
   }
   encoding.parts =
       std::make_shared<Parts>(Parts::Dense(header.shard_elements, value.data, value.owner));
   encoding.parts->round = header.round;
+  encoding.parts->last = header.turn().last;
   if (pipeline.chain.Dense()) return;
   state_.work.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
   if (value.phantom()) {
-    *encoding.parts = pipeline.chain.Layout(header.shard_elements, header.round);
+    *encoding.parts = pipeline.chain.Layout(header.shard_elements, header.turn());
     return;
   }
   kernels::Device* device = state_.device.For(header.shard_elements);

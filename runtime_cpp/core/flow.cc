@@ -67,6 +67,11 @@ const CodecChain& FlowTable::Decoder(NodeId peer, const ShardInfo& shard) {
   return PipelineOf(Get({peer, Direction::kPull, false, shard.key, shard.index}, shard)).chain;
 }
 
+std::span<const float> FlowTable::Kept(NodeId peer, const Header& header) {
+  Flow* flow = flows_.Find({peer, Direction::kPush, false, header.key, header.shard});
+  return flow == nullptr || !flow->pipeline ? std::span<const float>() : flow->pipeline->chain.Kept();
+}
+
 void FlowTable::Forget(NodeId peer) {
   for (auto& [id, flow] : flows_) {
     if (id.peer != peer) continue;

@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/codec.h"
@@ -74,6 +75,9 @@ class FlowTable {
   void KeepEncoded(NodeId peer, const ShardInfo& shard);
   // The codecs of such values.
   const CodecChain& Decoder(NodeId peer, const ShardInfo& shard);
+
+  // What the codecs of pushes to `peer` have not sent yet of a shard; see Codec::Kept.
+  std::span<const float> Kept(NodeId peer, const Header& header);
 
   // Drops incomplete rounds from `peer`, which is lost: they will never be complete.
   void Forget(NodeId peer);

@@ -255,7 +255,7 @@ void GlobalServer::Close(Header header, Shard& shard, Time now) {
   ++shard.round;
   MakeUp(sum, merge_count, config.quorum);
   // A sum over all parties has no single source, so no delay to compensate.
-  const GradientSource from{merge_count, 0, header.flags != 0};
+  const GradientSource from{merge_count, 0, (header.flags & kAbsent) != 0};
   std::vector<NodeId> present;  // filled where parties can be lost; otherwise all took part
   if (config.continues) present = rules_.quorum > 0 ? TakeDue(shard) : Participants(shard.round);
   const auto finish = [=, this, &shard](const std::shared_ptr<const Buffer>& answer, Time at) {

@@ -25,7 +25,7 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool kee
   std::uint64_t most_rows = header.shard_elements;
   bool in_place = true;  // rows lie where they belong
   if (!chain.Dense()) {
-    const Parts layout = chain.Layout(header.shard_elements, header.round);
+    const Parts layout = chain.Layout(header.shard_elements, header.turn());
     most_rows = layout.rows;
     in_place = layout.Find("indices") == nullptr;
   }
@@ -87,17 +87,17 @@ const char* Inbox::Store(const Header& header, const Payload& payload, const Cod
   phantom_ = payload.phantom();
   if (phantom_) {
     return chain.CheckSlice(header.shard_elements, header.first_row, header.rows,
-                            header.total_rows, payload.size(), header.round);
+                            header.total_rows, payload.size(), header.turn());
   }
   Buffer& target = rest().value;
   std::vector<std::byte> scratch;
   if (chain.Linear() || kept_) {
     return chain.Keep(payload.Contiguous(scratch), header.shard_elements, header.first_row,
-                      header.rows, header.total_rows, target, header.round);
+                      header.rows, header.total_rows, target, header.turn());
   }
   if (target.size() != header.shard_elements) target.assign(header.shard_elements, 0.0f);
   return chain.DecodeInto(payload.Contiguous(scratch), header.shard_elements, header.first_row,
-                          header.rows, header.total_rows, overwrite, target.data(), header.round);
+                          header.rows, header.total_rows, overwrite, target.data(), header.turn());
 }
 
 Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
@@ -115,7 +115,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
     if (header.channel != 0) {  // best effort: dropped without changing any state
       const char* reason =
           chain.CheckSlice(header.shard_elements, header.first_row, header.rows,
-                           header.total_rows, payload.size(), header.round);
+                           header.total_rows, payload.size(), header.turn());
       if (reason != nullptr) return fail(reason);
     }
     if (const char* reason = Begin(header, chain, keep)) return fail(reason);

@@ -15,7 +15,7 @@ Buffer LinearSums::Decoded(const Header& header, Buffer value) {
   if (chain == nullptr || !chain->Linear()) return value;
   state_.work.decode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
   if (value.empty()) return value;
-  return chain->Decoded(value, header.shard_elements, header.round);
+  return chain->Decoded(value, header.shard_elements, header.turn());
 }
 
 std::uint64_t LinearSums::AddedBytes(const Header& header) {
@@ -26,7 +26,7 @@ std::uint64_t LinearSums::AddedBytes(const Header& header) {
   if (chain == nullptr || !chain->Linear()) {
     return std::uint64_t{header.shard_elements} * sizeof(float);
   }
-  const Parts layout = chain->Layout(header.shard_elements, header.round);
+  const Parts layout = chain->Layout(header.shard_elements, header.turn());
   return layout.SliceBytes(0, layout.rows);
 }
 
@@ -38,8 +38,8 @@ std::optional<Buffer> LinearSums::Settled(const Header& header, const Buffer& su
   if (pushed == nullptr) return std::nullopt;
   state_.work.decode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
   if (sum.empty()) return Buffer{};
-  Buffer dense = pushed->Decoded(sum, header.shard_elements, header.round);
-  pushed->Settle(sum, header.shard_elements, header.round);
+  Buffer dense = pushed->Decoded(sum, header.shard_elements, header.turn());
+  pushed->Settle(sum, header.shard_elements, header.turn());
   return dense;
 }
 

@@ -59,7 +59,7 @@ inline bool IsTransfer(Kind kind) {
 }
 
 enum Flags : std::uint8_t {
-  kLast = 1,     // the sender will not push this key again
+  kLast = 1,     // the sender will not push this key again; of a value: no contributor will
   kPlain = 2,    // not encoded: initial values travel at full precision
   kAbsent = 4,   // zeros of a worker without a contribution; of a sum: of all its workers
 };
@@ -86,6 +86,7 @@ struct Header {
   float loss = std::numeric_limits<float>::quiet_NaN();  // the worker's last training loss
   std::uint32_t payload_bytes = 0;
 
+  Turn turn() const { return {round, (flags & kLast) != 0}; }
   ShardInfo shard_info() const {
     return {key, shard, offset, shard_elements, server, priority};
   }

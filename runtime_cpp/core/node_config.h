@@ -45,6 +45,11 @@ struct GlobalRounds {
   // The global server answers with the sum, and every local server runs the optimizer on its own
   // replica of the weights. REQUIRES: together.
   bool update_at_party = false;
+  // Every local server runs the optimizer on its own party's sum, and pushes the step that it makes;
+  // the sum of the steps is added to all replicas. Parties keep what a codec has not sent of their
+  // steps in the weights of their own workers. REQUIRES: update_at_party.
+  bool step_first = false;
+  std::uint32_t workers = 0;  // of all parties, if step_first
   // The number of parties that must have contributed before a round may close without the others; 0:
   // rounds wait for all parties that take part. REQUIRES: together, not update_at_party, and
   // NodeConfig::continues.

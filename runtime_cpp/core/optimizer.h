@@ -71,6 +71,9 @@ class Optimizer {
     Update(weight, gradient, {});
   }
 
+  // Returns true if the length of a step does not depend on the scale of the gradients.
+  virtual bool ScaleFree() const { return false; }
+
   // The same for spans on a device: queued there, with the same bits. Called only if this optimizer
   // has device kernels. Its state moves to where the last update took place.
   virtual bool OnDevices() const { return false; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -91,6 +92,20 @@ class Replica {
       kernels::Add(value_->data(), terms, 1, gradient.size());
     }
     return true;
+  }
+  // Replaces a party's gradient, the sum over `share` of all workers, by the step that the optimizer
+  // makes with it, as this party's part of everybody's; the value stays as it is. An optimizer whose
+  // steps do not follow the gradient's scale sees the noise of a part of the batch only, and makes steps
+  // shorter by the root of the share; that is made up for here. REQUIRES: has_value(); on the host.
+  void Step(Buffer& gradient, const OptimizerSpec& spec, Key key, const GradientSource& from, double share) {
+    if (from.absent && Zeros(gradient)) return;
+    if (!optimizer_) optimizer_ = Optimizer::Make(spec, key);
+    const auto whole = static_cast<float>(1 / share);
+    for (float& value : gradient) value *= whole;
+    Buffer after = *value_;
+    optimizer_->Update(after, gradient, from);
+    const auto part = static_cast<float>(optimizer_->ScaleFree() ? std::sqrt(share) : share);
+    for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = part * (after[i] - (*value_)[i]);
   }
   void Complete() {
     const auto* values = reinterpret_cast<const float*>(coming_.get());

@@ -62,7 +62,7 @@ void Sender::Pack(NodeId peer, ShardValue value, Buffer relayed, Time now, Packe
       const Buffer mine = CodecChain::Gather(*parts);
       const float* const terms[] = {mine.data()};
       kernels::Add(sum->data(), terms, 1, sum->size());
-      *parts = pipeline.chain.View(header.shard_elements, header.round, sum->data(), sum);
+      *parts = pipeline.chain.View(header.shard_elements, header.turn(), sum->data(), sum);
     }
     then(encoder_.Messages(pipeline, header, phantom, parts), at);
   };
@@ -84,6 +84,7 @@ void Sender::Fetch(NodeId target, const ShardValue& value) {
   const auto departure = std::make_shared<Departure>(target, value.header);
   Parts dense = Parts::Dense(value.header.shard_elements, value.data, value.owner);
   dense.round = value.header.round;
+  dense.last = value.header.turn().last;
   const auto encode = [&](kernels::DeviceContext& device, Parts& parts) {
     if (overlay_) return;  // contributions are added on their way
     const Header& header = departure->header;

@@ -163,7 +163,6 @@ void Server::Push(NodeId peer, const Header& header, Shard& shard, Buffer value,
   if (shard.escalated) return FailRound(peer, header, shard.round + 1);
   if (!Contribute(peer, header, shard, std::move(value))) return;
   shard.last = shard.last || (header.flags & kLast) != 0;
-  shard.ends = shard.ends && (header.flags & kLast) != 0;
   if (ServerRole::Complete(shard)) return Close(header, shard, now);
   CheckLeft(header.key, shard);
 }
@@ -177,7 +176,6 @@ void Server::Close(Header header, Shard& shard, Time now) {
   auto sum = std::make_shared<Buffer>(node_.sums().Decoded(header, shard.sum.Take()));
   ++shard.round;
   header.flags = TakeFlags(shard);
-  const bool ends = std::exchange(shard.ends, true);
   ++node_.counts().rounds;
   if (partial && policy_->MakesUp()) MakeUp(*sum, merge_count, node_.config().quorum);
   const ShardInfo info = header.shard_info();
@@ -189,13 +187,27 @@ void Server::Close(Header header, Shard& shard, Time now) {
     node_.Emit(std::move(*partial));
   }
   if (returned) return Deliver(header, shard, sum, now);
+  if (node_.config().rounds.step_first && !Step(header, shard, *parent, merge_count, *sum)) return;
   shard.escalated = true;
   shard.parent = *parent;
   header.kind = Kind::kPush;
   header.merge_count = merge_count;
   header.round = ++shard.global_round;
-  if (ends) header.flags |= kLast;
   node_.Send({&*parent, 1}, {header, sum->empty() ? nullptr : sum->data(), sum}, now);
+}
+
+bool Server::Step(const Header& header, Shard& shard, NodeId parent, std::uint32_t workers, Buffer& sum) {
+  node_.work().update.Add(std::uint64_t{header.shard_elements} * sizeof(float));
+  const std::optional<OptimizerSpec>& optimizer = optimizers_[parent];
+  if (!optimizer || sum.empty()) return true;
+  if (!shard.weights.has_value()) {
+    node_.Fail(shard.sum.First(), "a push of a key whose initial value nobody asked for");
+    return false;
+  }
+  const std::uint32_t all = node_.config().rounds.workers;
+  const GradientSource from{all, parent, (header.flags & kAbsent) != 0};
+  shard.weights.Step(sum, *optimizer, header.key, from, static_cast<double>(workers) / all);
+  return true;
 }
 
 void Server::Request(NodeId peer, const Header& header, Shard& shard, Time now) {
@@ -253,7 +265,8 @@ void Server::Answer(NodeId peer, const Header& header, Shard& shard, Buffer valu
     return node_.Fail(peer, "an answer to a key whose initial value nobody asked for");
   }
   const GradientSource from{header.merge_count, peer, (header.flags & kAbsent) != 0};
-  if (Update(header, shard, std::move(value), optimizer, from, false)) {
+  const bool steps = node_.config().rounds.step_first && optimizer;
+  if (Update(header, shard, std::move(value), steps ? std::nullopt : optimizer, from, steps)) {
     return Conclude(header, shard, *shard.weights.value(), now);
   }
   WhenUpdated(shard, [=, this, &shard](Time at) {
@@ -262,9 +275,18 @@ void Server::Answer(NodeId peer, const Header& header, Shard& shard, Buffer valu
 }
 
 void Server::Conclude(const Header& header, Shard& shard, Buffer value, Time now) {
+  if (node_.config().rounds.step_first) AddKept(header, shard, value);
   auto owned = std::make_shared<Buffer>(std::move(value));
   policy_->Answer(header.shard_info(), *owned);
   Deliver(header, shard, std::move(owned), now);
+}
+
+void Server::AddKept(const Header& header, const Shard& shard, Buffer& value) {
+  if ((header.flags & kLast) != 0) return;
+  const std::span<const float> kept = node_.flows().Kept(shard.parent, header);
+  if (kept.size() != value.size()) return;
+  const float scale = static_cast<float>(node_.config().rounds.workers) / node_.config().quorum;
+  for (std::size_t i = 0; i < kept.size(); ++i) value[i] += scale * kept[i];
 }
 
 void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now) {

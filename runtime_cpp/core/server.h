@@ -34,14 +34,13 @@ class Server final : public ServerRole {
     Round global_round = 0;  // the last one that was sent to the global server
     Round lead = 0;          // rounds that closed elsewhere without this party, in rounds of the party
     bool last = false;       // a worker will not push again
-    bool ends = true;        // nor will any that contributed to the open round
     bool escalated = false;               // an answer to `global_round` is due
     std::shared_ptr<const Buffer> value;  // last value for the workers; null: none yet
     NodeId parent = 0;                    // the last target
     bool stale = false;                   // other parties have continued without this one
 
     void Exchange(Archive& archive) {
-      archive(global_round, lead, last, ends, escalated, value, parent, stale);
+      archive(global_round, lead, last, escalated, value, parent, stale);
     }
   };
 
@@ -79,6 +78,9 @@ class Server final : public ServerRole {
   void Forward(const Header& header, Buffer value, Time now);
   void Push(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now);
   void Close(Header header, Shard& shard, Time now);
+  // Replaces the party's sum by the optimizer's step (GlobalRounds::step_first). Returns false after
+  // reporting why it cannot.
+  bool Step(const Header& header, Shard& shard, NodeId parent, std::uint32_t workers, Buffer& sum);
   void Request(NodeId peer, const Header& header, Shard& shard, Time now);
   // Distinguishes requests after the last rejoin from earlier ones; not a valid number of workers.
   std::uint32_t Asking() const { return rejoined_ == 0 ? 0 : UINT32_MAX - rejoined_; }
@@ -89,6 +91,9 @@ class Server final : public ServerRole {
   void Answer(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now);
   // Handles the global server's answer, or the replica's new value.
   void Conclude(const Header& header, Shard& shard, Buffer value, Time now);
+  // Adds what this party's codecs have not sent of its steps, in full: its own workers need not wait. In
+  // the last round adds nothing: all workers end with the same weights.
+  void AddKept(const Header& header, const Shard& shard, Buffer& value);
   // Handles the current value that a worker has requested.
   void Initial(const Header& header, Shard& shard, Buffer value, Time now);
   // Continues after `rounds` of other parties. With a quorum, global servers may have completed more

@@ -62,6 +62,7 @@ bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shar
 
 void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard& shard) {
   shard.present = shard.present || (header.flags & kAbsent) == 0;
+  shard.ends = shard.ends && (header.flags & kLast) != 0;
   if (!node_.config().continues) return;
   shard.given = header;
   if (returning_.erase(peer) > 0) {
@@ -75,7 +76,8 @@ void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard
 }
 
 std::uint8_t ServerRole::TakeFlags(SummedShard& shard) {
-  return std::exchange(shard.present, false) ? 0 : kAbsent;
+  const int absent = std::exchange(shard.present, false) ? 0 : kAbsent;
+  return static_cast<std::uint8_t>(absent | (std::exchange(shard.ends, true) ? kLast : 0));
 }
 
 bool ServerRole::Update(const Header& header, SummedShard& shard, Buffer gradient,
@@ -106,7 +108,7 @@ void ServerRole::SendResult(Header header, Round round, std::uint32_t merge_coun
                             const std::shared_ptr<const Buffer>& value,
                             std::span<const NodeId> targets, Time now) {
   header.kind = Kind::kValue;
-  header.flags &= kAbsent;
+  header.flags &= kAbsent | kLast;
   header.round = round;
   header.merge_count = merge_count;
   header.loss = std::numeric_limits<float>::quiet_NaN();

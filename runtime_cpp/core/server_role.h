@@ -42,6 +42,7 @@ class ServerRole : public RoleLogic {
     ShardTerms terms;
     Round round = 0;              // the last one that was completed here
     bool present = false;         // a contribution to the open round is not absent
+    bool ends = true;             // all contributors to the open round have pushed for the last time
     Replica weights;              // where the optimizer runs
     std::vector<NodeId> waiting;  // children that requested the value before there was one
     bool updating = false;        // a device is at work on the weights
@@ -109,7 +110,8 @@ class ServerRole : public RoleLogic {
   void NoteContribution(NodeId peer, const Header& header, SummedShard& shard);
   // Reports a push that is not of round `expected`.
   void FailRound(NodeId peer, const Header& header, Round expected);
-  // The flags of a complete sum: `kAbsent` if all contributions were absent.
+  // The flags of a complete sum: `kAbsent` if all contributions were absent, `kLast` if all were the
+  // last of their kind.
   std::uint8_t TakeFlags(SummedShard& shard);
 
   // Sends the result of a round.
@@ -188,7 +190,7 @@ class ServerRole : public RoleLogic {
   }
   static void ExchangeShard(Archive& archive, SummedShard& shard, const std::optional<OptimizerSpec>& spec,
                             Key key) {
-    archive(shard.sum, shard.terms, shard.round, shard.present, shard.waiting, shard.given, shard.asked);
+    archive(shard.sum, shard.terms, shard.round, shard.present, shard.ends, shard.waiting, shard.given, shard.asked);
     shard.weights.Exchange(archive, spec, key);
   }
   void ExchangeSpecs(Archive& archive, std::map<NodeId, std::optional<OptimizerSpec>>& specs) const {

@@ -31,6 +31,13 @@ using NodeId = std::uint32_t;  // position in the roster
 using Key = std::uint32_t;     // a tensor
 using Round = std::uint32_t;   // 0 is the initial value; a key's first synchronisation is round 1
 
+// A round, as far as the layout of an encoded value may depend on it.
+struct Turn {
+  Turn(Round number = 1, bool last = false) : round(number), last(last) {}
+  Round round;
+  bool last;  // no contributor will push this shard again
+};
+
 enum class Role : std::uint8_t { kWorker, kServer, kGlobalServer, kScheduler, kStandby };
 
 enum class Direction : std::uint8_t { kPush, kPull };

@@ -68,7 +68,7 @@ CodecChain::Factories AnyCodecs(Random& random) {
   };
   const double ratio = 0.05 * static_cast<double>(Between(random, 1, 14));
   switch (Between(random, 0, 3)) {
-    case 0: add("bisparse_pull", {{"ratio", ratio}, {"times", 1}, {"warmup_rounds", 0}}); break;
+    case 0: add("bisparse_pull", {{"ratio", ratio}, {"times", 1}, {"warmup_rounds", 0}, {"flush", 0}}); break;
     case 1:
     case 2:
       add("bisparse", {{"ratio", ratio},
@@ -76,6 +76,7 @@ CodecChain::Factories AnyCodecs(Random& random) {
                        {"masking", Between(random, 0, 1) == 1},
                        {"clip", Between(random, 0, 1) == 1 ? 2.0 : 0.0},
                        {"warmup_rounds", 2},
+                       {"flush", 0},
                        {"exact", Between(random, 0, 1) == 1}});
       break;
     default: break;

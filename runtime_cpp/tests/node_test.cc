@@ -70,6 +70,37 @@ TEST(InstructionsOfAGlobalServerApplyToItsShards) {
   CHECK(train(true).back() != train(false).back());  // it starts anew, as instructed
 }
 
+// Parties run the optimizer first: with SGD the steps of unequal parties add up to the step of all, and
+// replicas stay equal.
+TEST(StepsOfPartiesAddUpToTheStepOfAll) {
+  const auto train = [](bool steps) {
+    Plan plan;
+    plan.parties = {1, 3};
+    plan.rounds.update_at_party = steps;
+    plan.rounds.step_first = steps;
+    plan.rounds.workers = 4;
+    Cluster cluster(3, plan);
+    cluster.Declare(0, 2, {{.elements = 2}});
+    cluster.Command("optimizer\nsgd\nlearning_rate 0.5\nmomentum 0.5\nrescale_grad 0.25");
+    cluster.Init(0, {1, 2});
+    cluster.RequestAll(0);
+    cluster.Drive();
+    for (int round = 0; round < 3; ++round) {
+      for (const NodeId worker : cluster.workers) {
+        cluster.Push(worker, 0, {static_cast<float>(worker), 1});
+      }
+      cluster.Drive();
+    }
+    CheckNoErrors(cluster);
+    const auto value = cluster.Value(cluster.workers.front(), 0);
+    for (const NodeId worker : cluster.workers) CHECK(cluster.Value(worker, 0) == value);
+    return value;
+  };
+  const auto here = train(false), there = train(true);
+  for (std::size_t i = 0; i < here.size(); ++i) CHECK(std::abs(here[i] - there[i]) < 1e-5);
+  CHECK(std::abs(here.back() - 2) > 0.1);
+}
+
 TEST(FsaSumsDoNotDependOnTheOrderOfDelivery) {
   check::ForSeeds(40, [](std::uint64_t seed) {
     Random random(seed);

@@ -39,6 +39,7 @@ CodecChain::Factories SomeCodecs(Random& random) {
                      {"masking", 1},
                      {"clip", 0},
                      {"warmup_rounds", 0},
+                     {"flush", 0},
                      {"exact", 1}});
   maybe("twobit", {{"threshold", 0}});
   maybe("fp16", {});

@@ -14,7 +14,7 @@ inline void AddCodecs(Random& random, LinkPlan& plan) {
   };
   if (Chance(random, 0.4)) {
     add("bisparse", {{"ratio", 0.25}, {"momentum", 0.9}, {"masking", 1}, {"clip", 0},
-                     {"warmup_rounds", 2}, {"exact", 1}});
+                     {"warmup_rounds", 2}, {"exact", 1}, {"flush", 1}});
   }
   if (Chance(random, 0.3)) add("twobit", {{"threshold", 0.5}});
   if (Chance(random, 0.3)) add("fp16", {});
@@ -33,6 +33,9 @@ inline Plan AnyPlan(Random& random) {
   AddCodecs(random, plan.lan_push);
   AddCodecs(random, plan.wan_push);
   if (Chance(random, 0.5)) plan.wan_pull.codecs.push_back(NativeCodecs::Instance().Create("fp16", {}));
+  // With codecs that keep something, parties' workers would have different values.
+  plan.rounds.step_first = plan.rounds.update_at_party && plan.wan_push.codecs.empty();
+  for (const std::uint32_t workers : plan.parties) plan.rounds.workers += workers;
   return plan;
 }
 

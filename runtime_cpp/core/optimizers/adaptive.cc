@@ -18,6 +18,7 @@ class Adam : public ElementWise {
         beta2_(spec.options.at("beta2")),
         epsilon_(spec.options.at("epsilon")),
         late_epsilon_(spec.options.at("late_epsilon") != 0) {}
+  bool ScaleFree() const override { return true; }
 
  protected:
   void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
@@ -84,6 +85,7 @@ class RmsProp final : public ElementWise {
                  .epsilon = Number(spec, "epsilon"),
                  .largest = Bound(spec.options.at("clip_weights"))},
         centered_(spec.options.at("centered") != 0) {}
+  bool ScaleFree() const override { return true; }
 
  protected:
   void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
@@ -113,6 +115,7 @@ class AdaGrad final : public ElementWise {
  public:
   AdaGrad(const OptimizerSpec& spec, Key key)
       : ElementWise(spec, key), eps_(Number(spec, "eps")) {}
+  bool ScaleFree() const override { return true; }
 
  protected:
   void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
