@@ -236,8 +236,9 @@ void RecordedNode::Received(NodeId peer, std::uint32_t count) {
   if (journal_ && !IsStandby(peer)) Add(RecordWriter(RecordKind::kReceived).Put(peer).Put(count));
 }
 
-void RecordedNode::Renewed(NodeId peer, std::uint32_t incarnation, bool anew) {
-  if (journal_) Add(RecordWriter(RecordKind::kIncarnation).Put(peer).Put(incarnation).Put(anew));
+void RecordedNode::Renewed(NodeId peer, const Renewal& renewal) {
+  if (!journal_) return;
+  Add(RecordWriter(RecordKind::kIncarnation).Put(peer).Put(renewal.incarnation).Put(renewal.anew).Put(renewal.mark));
 }
 
 }  // namespace geomx

@@ -98,9 +98,8 @@ class RecordedNode {
   }
   // The other end of a link has received `count` messages: a replay need not keep them.
   void Received(NodeId peer, std::uint32_t count);
-  // Another process takes the place of `peer`'s; `anew`: the old link is dropped and a new one
-  // begins.
-  void Renewed(NodeId peer, std::uint32_t incarnation, bool anew);
+  // Another process takes the place of `peer`'s.
+  void Renewed(NodeId peer, const Renewal& renewal);
 
   // ---- Node's functions; the standby's queue also has records ----
   std::optional<Message> PollTransmit(NodeId peer, Lane lane) {

@@ -56,6 +56,13 @@ enum class Fate : std::uint8_t {
   kDropped,   // sent as a datagram, or not at all
 };
 
+// Another process takes the place of a peer's.
+struct Renewal {
+  std::uint32_t incarnation = 0;
+  bool anew = false;       // the old link is dropped and a new one begins
+  std::uint32_t mark = 0;  // of the process in its calls to the scheduler, which gave it the number; 0 at others
+};
+
 // A journal cannot be read or written, or contradicts the node.
 class JournalError : public std::runtime_error {
  public:

@@ -126,10 +126,12 @@ void Replay::Apply(RecordReader& record, Payload payload) {
     }
     case RecordKind::kIncarnation: {
       const auto peer = record.Get<NodeId>();
-      const auto incarnation = record.Get<std::uint32_t>();
-      const auto anew = record.Get<bool>();
-      if (anew) ForgetHeld(peer);
-      handler_.OnRenewed(peer, incarnation, anew);
+      Renewal renewal;
+      renewal.incarnation = record.Get<std::uint32_t>();
+      renewal.anew = record.Get<bool>();
+      renewal.mark = record.Get<std::uint32_t>();
+      if (renewal.anew) ForgetHeld(peer);
+      handler_.OnRenewed(peer, renewal);
       break;
     }
     case RecordKind::kDeclare:

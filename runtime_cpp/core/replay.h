@@ -29,7 +29,7 @@ class Replay {
     virtual void OnLinked(NodeId peer, Message message) = 0;  // and on its link; it may have left
     virtual void OnArrived(NodeId peer) = 0;                  // a numbered message
     virtual void OnReceived(NodeId peer, std::uint32_t count) = 0;
-    virtual void OnRenewed(NodeId peer, std::uint32_t incarnation, bool anew) = 0;
+    virtual void OnRenewed(NodeId peer, const Renewal& renewal) = 0;
     virtual void OnLinkMade(NodeId peer) = 0;
     virtual void OnLinkDown(NodeId peer, const std::string& reason) = 0;
     virtual void OnReady() = 0;

@@ -154,7 +154,7 @@ void Fabric::Restart(NodeConfig config, Time now) {
       ++broken.connection;
     }
     if (RecordedNode& other = *endpoints_[peer].node; other.replicator() != nullptr) {
-      other.Renewed(id, endpoint.life + 1, true);
+      other.Renewed(id, {.incarnation = endpoint.life + 1, .anew = true});
       links_[back].broken->link.gate.Close(0);
     }
     if (!endpoints_[peer].dead && links_[there].broken->cuts == 0) RemakeAfter(id, peer, 0, now);

@@ -30,8 +30,8 @@ struct Fabric::Copy final : Replay::Handler {
   }
   void OnArrived(NodeId peer) override { links[peer].arrivals.Take(); }
   void OnReceived(NodeId peer, std::uint32_t count) override { links[peer].outbox.Acknowledge(count); }
-  void OnRenewed(NodeId peer, std::uint32_t, bool anew) override {
-    if (anew) links.erase(peer);
+  void OnRenewed(NodeId peer, const Renewal& renewal) override {
+    if (renewal.anew) links.erase(peer);
   }
   void OnLinkMade(NodeId) override {}
   void OnLinkDown(NodeId, const std::string&) override {}

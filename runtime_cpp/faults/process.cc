@@ -129,7 +129,7 @@ void Process::Act(const Event& event) {
       std::uint32_t& present = incarnations_[event.peer];
       if (present != event.key || peerings_[event.peer].closed) {
         Renew(event.peer);
-        node_->Renewed(event.peer, present = event.key, true);
+        node_->Renewed(event.peer, {.incarnation = present = event.key, .anew = true});
         const auto called = PeersToCall();
         if (std::find(called.begin(), called.end(), event.peer) != called.end()) Dial(event.peer);
       }

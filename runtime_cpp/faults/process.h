@@ -146,6 +146,7 @@ class Process : public Replay::Handler {
   void Recheck();
   void Drop(NodeId peer, const std::string& reason);
   void Renew(NodeId peer);
+  void ForgetHeld(NodeId peer);
   void LookForSilence();
 
   // ---- messages ----
@@ -180,7 +181,7 @@ class Process : public Replay::Handler {
   void OnLinked(NodeId peer, Message message) override;
   void OnArrived(NodeId peer) override;
   void OnReceived(NodeId peer, std::uint32_t count) override;
-  void OnRenewed(NodeId peer, std::uint32_t incarnation, bool anew) override;
+  void OnRenewed(NodeId peer, const Renewal& renewal) override;
   void OnLinkMade(NodeId peer) override { peerings_[peer].made = true; }
   void OnLinkDown(NodeId peer, const std::string& reason) override;
   void OnReady() override { ready_ = true; }

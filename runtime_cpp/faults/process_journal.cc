@@ -91,7 +91,7 @@ void Process::ExchangeOutside(Archive& archive) {
     peering.link.Exchange(archive, same, same);
     archive(peering.made, peering.closed, peering.why);
   }
-  archive(incarnations_, ready_);
+  archive(incarnations_, counted_, ready_);
 }
 
 void Process::OnLinked(NodeId peer, Message message) {
@@ -106,9 +106,10 @@ void Process::OnReceived(NodeId peer, std::uint32_t count) {
   }
 }
 
-void Process::OnRenewed(NodeId peer, std::uint32_t incarnation, bool anew) {
-  incarnations_[peer] = incarnation;
-  if (anew) Renew(peer);
+void Process::OnRenewed(NodeId peer, const Renewal& renewal) {
+  incarnations_[peer] = renewal.incarnation;
+  if (renewal.mark != 0) counted_[peer] = renewal.mark;
+  if (renewal.anew) Renew(peer);
 }
 
 void Process::OnLinkDown(NodeId peer, const std::string& reason) {

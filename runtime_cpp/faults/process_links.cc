@@ -117,7 +117,7 @@ Process::Verdict Process::Judge(NodeId caller, Greeting& greeting) {
   std::uint32_t& present = incarnations_[caller];
   if (greeting.incarnation > present) {
     if (node_->config().continues) return Verdict::kNotYet;  // the scheduler will announce it
-    node_->Renewed(caller, present = greeting.incarnation, false);
+    node_->Renewed(caller, {.incarnation = present = greeting.incarnation, .anew = false});
   }
   return greeting.incarnation == present ? Verdict::kPeer : Verdict::kLate;
 }
@@ -136,7 +136,8 @@ Process::Verdict Process::CountCaller(NodeId caller, Greeting& greeting) {
   }
   counted_[caller] = greeting.first;
   Renew(caller);
-  node_->Renewed(caller, greeting.incarnation = ++incarnations_[caller], true);
+  greeting.incarnation = ++incarnations_[caller];
+  node_->Renewed(caller, {.incarnation = greeting.incarnation, .anew = true, .mark = greeting.first});
   return Verdict::kPeer;
 }
 
@@ -259,6 +260,7 @@ void Process::Drop(NodeId peer, const std::string& reason) {
   peering.why = reason;
   peering.link = {};
   peering.under_way.clear();
+  ForgetHeld(peer);
 }
 
 void Process::Renew(NodeId peer) {
@@ -270,6 +272,12 @@ void Process::Renew(NodeId peer) {
   fresh.sending = peering.sending;
   fresh.acknowledges = peering.acknowledges;
   peering = std::move(fresh);
+  ForgetHeld(peer);
+}
+
+// Drops what a process that is lost, or was replaced, had sent and the emulated network still holds.
+void Process::ForgetHeld(NodeId peer) {
+  std::erase_if(held_, [peer](const auto& each) { return each.second.from == peer; });
 }
 
 // Closes accepted connections that are silent, so that their callers, which may receive nothing either, redial.

@@ -114,15 +114,17 @@ void World::Later(ProcessId process, Time at, std::function<void()> action) {
 void World::Begin(NodeId id) {
   Member& member = members_[id];
   if (member.process) return;
+  // After the end of a run, a launcher starts no process in place of one that was killed.
+  const Process* scheduler = members_[kScheduler].process.get();
+  if (experiment_.on_loss == OnLoss::kContinue && scheduler && scheduler->stopped()) return;
   const ProcessId process{id, ++member.life};
-  const Role role = layout_.Config(id).role;
-  const bool durable = experiment_.on_loss == OnLoss::kWait && role != Role::kWorker;
+  const bool worker = layout_.Config(id).role == Role::kWorker;
   member.paused_until = 0;
   member.deceived = false;
   member.escalated.clear();
-  member.process = std::make_unique<Process>(*this, experiment_, process, durable ? &member.journal : nullptr,
-                                             outcome_.counts);
-  if (role == Role::kWorker) {
+  Journal* const journal = experiment_.on_loss == OnLoss::kWait && !worker ? &member.journal : nullptr;
+  member.process = std::make_unique<Process>(*this, experiment_, process, journal, outcome_.counts);
+  if (worker) {
     member.trainer = std::make_unique<Trainer>(*this, experiment_, *member.process, outcome_.history);
   }
   Note(id, "begins, life " + std::to_string(member.life));
@@ -340,8 +342,7 @@ void World::ReadLast() {
   for (Key key = 0; key < experiment_.tensors.size(); ++key) {
     const auto& shards = experiment_.tensors[key].shards;
     for (std::uint32_t i = 0; i < shards.size(); ++i) {
-      const NodeId global = layout_.globals[shards[i].server];
-      const Buffer* value = members_[global].process->node()->GlobalValue(key, i);
+      const Buffer* value = members_[layout_.globals[shards[i].server]].process->node()->GlobalValue(key, i);
       if (value != nullptr) outcome_.history.last[{key, i}] = Values(value->begin(), value->end());
     }
   }

@@ -211,7 +211,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void OnLinked(NodeId peer, Message message) override;
   void OnArrived(NodeId peer) override;
   void OnReceived(NodeId peer, std::uint32_t count) override;
-  void OnRenewed(NodeId peer, std::uint32_t incarnation, bool anew) override;
+  void OnRenewed(NodeId peer, const Renewal& renewal) override;
   void OnLinkMade(NodeId peer) override;
   void OnLinkDown(NodeId peer, const std::string& reason) override;
   void OnReady() override;

@@ -44,7 +44,7 @@ void Driver::With(const Event& event) {
     ForgetMessages(peer);
     sessions_.Renew(peer);
     if (node_->replicator()) sessions_.LinkOf(peer).frames.CloseGate();
-    node_->Renewed(peer, present = event.key, true);
+    node_->Renewed(peer, {.incarnation = present = event.key, .anew = true});
     const Outlet& outlet = Locate(event);
     const auto called = PeersToCall();
     if (outlet.address && std::find(called.begin(), called.end(), peer) != called.end()) {
@@ -129,8 +129,8 @@ Sessions::Verdict Driver::CountCaller(Session& caller) {
   }
   counted_[caller.peer] = mark;
   sessions_.Renew(caller.peer);
-  const std::uint32_t number = ++incarnations_[caller.peer];
-  node_->Renewed(caller.peer, caller.greeting.incarnation = number, true);
+  const std::uint32_t number = caller.greeting.incarnation = ++incarnations_[caller.peer];
+  node_->Renewed(caller.peer, {.incarnation = number, .anew = true, .mark = mark});
   return Verdict::kPeer;
 }
 

@@ -49,7 +49,7 @@ Sessions::Verdict Driver::JudgeIncarnation(Session& caller) {
   std::uint32_t& own = caller.greeting.incarnation;
   if (node_->config().scheduler || own != 0) {
     if (own > present && RemembersNothing(caller.peer)) return Verdict::kNotYet;  // it will be announced
-    if (own > present) node_->Renewed(caller.peer, present = own, false);
+    if (own > present) node_->Renewed(caller.peer, {.incarnation = present = own, .anew = false});
     return own == present ? Verdict::kPeer : Verdict::kLate;
   }
   return CountCaller(caller);

@@ -147,9 +147,10 @@ void Driver::OnReceived(NodeId peer, std::uint32_t count) {
   }
 }
 
-void Driver::OnRenewed(NodeId peer, std::uint32_t incarnation, bool anew) {
-  incarnations_[peer] = incarnation;
-  if (anew) sessions_.Renew(peer);
+void Driver::OnRenewed(NodeId peer, const Renewal& renewal) {
+  incarnations_[peer] = renewal.incarnation;
+  if (renewal.mark != 0) counted_[peer] = renewal.mark;
+  if (renewal.anew) sessions_.Renew(peer);
 }
 
 void Driver::OnLinkMade(NodeId peer) { sessions_.LinkOf(peer).made = true; }

@@ -56,7 +56,7 @@ void Driver::ExchangeOutside(Archive& archive) {
     archive(link.made, link.closed, link.lost_why, outlets_[peer.id].counts);
     if (archive.loading()) link.recorded = link.frames.acknowledged();
   }
-  archive(incarnations_, ready_, started_, lost_messages_);
+  archive(incarnations_, counted_, ready_, started_, lost_messages_);
   archive.Name("application");
 }
 

@@ -130,7 +130,7 @@ void Driver::Moved(const Event& event) {
     return keeper_.take_over(event.key);
   }
   if (node_->FindPeer(peer) == nullptr) return;
-  node_->Renewed(peer, incarnations_[peer] = event.key, false);
+  node_->Renewed(peer, {.incarnation = incarnations_[peer] = event.key, .anew = false});
   datagrams_.SetSeal(peer, nullptr);
   const Outlet& outlet = Locate(event);
   sessions_.Leave(peer, event.reason);

@@ -12,7 +12,7 @@ struct IgnoredReplay final : Replay::Handler {
   void OnLinked(NodeId, Message) override {}
   void OnArrived(NodeId) override {}
   void OnReceived(NodeId, std::uint32_t) override {}
-  void OnRenewed(NodeId, std::uint32_t, bool) override {}
+  void OnRenewed(NodeId, const Renewal&) override {}
   void OnLinkMade(NodeId) override {}
   void OnLinkDown(NodeId, const std::string&) override {}
   void OnReady() override {}

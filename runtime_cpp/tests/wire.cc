@@ -532,7 +532,7 @@ void Wire::Restart(Member& member, NodeId id) {
     void OnReceived(NodeId peer, std::uint32_t count) override {
       CHECK(carriers.LinkOf(self, peer).outbox.Acknowledge(count));
     }
-    void OnRenewed(NodeId, std::uint32_t, bool) override {}
+    void OnRenewed(NodeId, const Renewal&) override {}
     void OnLinkMade(NodeId) override {}
     void OnLinkDown(NodeId, const std::string&) override {}
     void OnReady() override {}

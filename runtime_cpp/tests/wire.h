@@ -148,7 +148,7 @@ class Wire {
     void OnLinked(NodeId peer, Message message) override { links[peer].outbox.AddLeft(std::move(message)); }
     void OnArrived(NodeId peer) override { CHECK(links[peer].arrivals.Take()); }
     void OnReceived(NodeId peer, std::uint32_t count) override { CHECK(links[peer].outbox.Acknowledge(count)); }
-    void OnRenewed(NodeId, std::uint32_t, bool) override {}
+    void OnRenewed(NodeId, const Renewal&) override {}
     void OnLinkMade(NodeId) override {}
     void OnLinkDown(NodeId, const std::string&) override {}
     void OnReady() override {}
