@@ -506,13 +506,16 @@ class PassClock:
 
     def __init__(self, layer_of_key: Sequence[int], pace: Pace) -> None: ...
 
-    def forward(self, now_ns: int) -> None:
-        """Begin a forward pass; `arrived` completes it."""
+    def forward(self, now_ns: int, needs: Sequence[int] = []) -> None:
+        """
+        Begin a forward pass, which waits for the answers to `needs` too; `arrived` completes it.
+        """
 
-    def backward(self, push: str, last: bool, reports: bool, now_ns: int) -> list[tuple[int, int]]:
+    def backward(self, push: str, last: bool, reports: bool, now_ns: int, part: tuple[Sequence[int], Sequence[int]] | None = None) -> list[tuple[int, int]]:
         """
         Begin a backward pass and the wait for the next step; return (key, ns) of its pushes, in
-        order. `arrived` completes it.
+        order. `arrived` completes it. part: (pushed keys, keys whose answers the next step needs);
+        None: all, and these.
         """
 
     def stretch(self, times: float) -> None:
@@ -657,12 +660,15 @@ class Fabric:
         Declare and request all tensors; the master also initialises them. Ends with "ready".
         """
 
-    def forward(self, node: int, now_ns: int) -> None:
-        """Begin a forward pass. Ends with "forward"."""
+    def forward(self, node: int, now_ns: int, needs: Sequence[int] = []) -> None:
+        """
+        Begin a forward pass, which waits for the answers to `needs` too. Ends with "forward".
+        """
 
-    def backward(self, node: int, push: str, values: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]] | None, loss: float, last: bool, report: tuple[int, int, Sequence[float]] | None, now_ns: int) -> None:
+    def backward(self, node: int, push: str, values: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]] | None, loss: float, last: bool, report: tuple[int, int, Sequence[float]] | None, now_ns: int, part: tuple[Sequence[int], Sequence[int]] | None = None) -> None:
         """
         Begin a backward pass that pushes "nothing", "gradients" as they are computed, or "parameters" at its end. Ends with "ready", when the next step can begin.
+        part: (keys that are pushed, whose values these are; keys whose answers the next step needs); None: all, and these.
         """
 
     def recurs(self, now_ns: int) -> bool | None:

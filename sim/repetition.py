@@ -69,7 +69,11 @@ class Repetition:
         steps = tuple(
             worker.steps.step - first.steps.step for worker in self._simulation.workers.values()
         )
-        beside = (steps, [(node, kind, key) for node, kind, key, *_ in notices])
+        flights = tuple(
+            None if worker.steps.flights is None else worker.steps.flights.state(worker.steps.step)
+            for worker in self._simulation.workers.values()
+        )
+        beside = (steps, flights, [(node, kind, key) for node, kind, key, *_ in notices])
         self._attempts += 1
         recurs = self._simulation.fabric.recurs(now)
         if recurs and self._marked is not None and self._marked[0] == beside:
@@ -97,7 +101,7 @@ class Repetition:
                     )
                 )
         for worker in simulation.workers.values():
-            worker.steps.step += times * steps
+            worker.steps.skip(times * steps)
         simulation.skipped_ns += times * period_ns
         simulation.recorder.skipped(times * steps)
 
@@ -110,7 +114,8 @@ class Repetition:
         current = [worker.steps.step for worker in simulation.workers.values()]
         total = simulation.experiment.iterations
         repeated = range(min(current) - period + 1, total - 1)
-        plan = {step: simulation.policy.after_step(step, total) for step in repeated}
+        schedule = self._first.steps.schedule
+        plan = {step: schedule(step) for step in repeated}
         end = next(
             (step for step in repeated if plan.get(step - period, plan[step]) != plan[step]),
             total - 1,

@@ -11,7 +11,7 @@ parameters as soon as all of them have arrived; time remains virtual.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from geomx.cluster import NodeSpec
 from geomx.events import Event
 from geomx.plugin.parts import as_vector, optimizer_text
 from geomx.sim.protocols import IterationRow, Notice, Running
+from geomx.training.flights import Answer, Flights
 from geomx.training.pace import NS
 from geomx.training.passes import Backward, Forward, evaluates, passes
 from geomx.training.steps import Steps
@@ -63,6 +64,7 @@ class SimulatedWorker:
         self.parameters: list[Vector] = []
         experiment = simulation.experiment
         self.steps = Steps(simulation.policy, experiment.cluster, spec, experiment.iterations)
+        self.steps.train([tensor.elements for tensor in experiment.workload.tensors])
         self._optimizers: list[_core.Optimizer] = []
         local = simulation.local_optimizer
         if local is not None and simulation.model is not None:
@@ -120,18 +122,19 @@ class SimulatedWorker:
                 yield from self._forward(order)
             else:
                 yield from self._backward(order)
-        if simulation.model is not None:
-            self._take_values(final=True)
+        self._take_values(final=True)
         self.ended = True
 
     def _forward(self, order: Forward) -> Generator[simpy.Event, Any, None]:
         simulation = self.simulation
         self._start_ns = simulation.env.now
         self.took_s = self.compute_s * simulation.begin(self)
-        simulation.fabric.forward(self.spec.id, self._start_ns)
+        simulation.fabric.forward(self.spec.id, self._start_ns, list(order.needs))
         yield self._carried_out()
+        if self.steps.flights is not None:
+            self._catch_up()
+        self._take_values(final=False)
         if simulation.model is not None:
-            self._take_values(final=False)
             self._compute(simulation.model)
         order.compute_s = self.took_s
 
@@ -142,14 +145,16 @@ class SimulatedWorker:
         simulation.fabric.backward(
             self.spec.id,
             order.push,
-            self._pushed() if self._pulled and simulation.model is not None else None,
+            self._pushed(order) if self._pulled and simulation.model is not None else None,
             self.loss,
             order.last,
             None if report is None else (report.host, report.coordinator, report.values),
             env.now,
+            order.part,
         )
         yield self._carried_out()
-        self._catch_up()
+        if self.steps.flights is None:
+            self._catch_up()
         step = self.steps.step  # includes steps that were counted as repetitions
         simulation.iteration(IterationRow(self, step, self._start_ns, env.now), self.loss)
         every = simulation.experiment.evaluate_every
@@ -159,11 +164,17 @@ class SimulatedWorker:
             order.answer = self._answers.popleft()
 
     def _catch_up(self) -> None:
-        """Note the rounds that have closed without this worker's party."""
+        """Note the rounds that have closed without this worker's party.
+
+        Where answers are in flight while training goes on, this is done when all have arrived that
+        are applied, so that the workers of a party leave out the same steps.
+        """
         experiment, fabric = self.simulation.experiment, self.simulation.fabric
         if experiment.faults.quorum is not None:
             keys = range(len(experiment.workload.tensors))
-            self.steps.reach(max(fabric.reached(self.spec.id, key) for key in keys))
+            flights = self.steps.flights
+            arrived = keys if flights is None else (*flights.due, *flights.early)
+            self.steps.reach([(key, fabric.reached(self.spec.id, key)) for key in arrived])
 
     def _carried_out(self) -> simpy.Event:
         self._order = self.simulation.env.event()
@@ -181,13 +192,29 @@ class SimulatedWorker:
     def _take_values(self, final: bool) -> None:
         """Copy received values, and evaluate the model after the last step if that is due."""
         simulation = self.simulation
-        if self._pulled:
+        flights = self.steps.flights
+        new = flights is None and self._pulled
+        if simulation.model is not None and (new or not self.parameters):
             keys = range(len(simulation.experiment.workload.tensors))
-            value: Callable[[int, int], Any] = simulation.fabric.value
-            self.parameters = [value(self.spec.id, key) for key in keys]
+            self.parameters = [self._value(key) for key in keys]
+        if flights is not None:
+            self._apply(flights, flights.take_due())
         if self._due is not None:
             simulation.evaluate(self, *self._due, final=final)
             self._due = None
+        if flights is not None:
+            self._apply(flights, flights.take_early())
+
+    def _apply(self, flights: Flights, answers: Sequence[Answer]) -> None:
+        """Apply answers that have arrived."""
+        for answer in answers if self.simulation.model is not None else ():
+            local, value = self.parameters[answer.key], self._value(answer.key)
+            self.parameters[answer.key] = flights.merge(answer, local, value)
+
+    def _value(self, key: int) -> Vector:
+        value: Callable[[int, int], Any] = self.simulation.fabric.value
+        copy: Vector = value(self.spec.id, key)
+        return copy
 
     def _compute(self, model: Model) -> None:
         """Compute the gradients of this step's batch, and apply the worker's own optimizers."""
@@ -200,8 +227,10 @@ class SimulatedWorker:
         for key, optimizer in enumerate(self._optimizers):
             optimizer.update(self.parameters[key], self._gradients[key])
 
-    def _pushed(self) -> list[Vector]:
-        """Return this worker's contributions, by key."""
+    def _pushed(self, order: Backward) -> list[Vector]:
+        """Return this worker's contributions, by key; where some are pushed only, these."""
         scale, by_layer = self.steps.scale, self.steps.exchange == "gradients"
         values = self._gradients if by_layer else self.parameters
+        if order.part is not None:
+            values = [values[key] for key in order.part[0]]
         return values if scale == 1.0 else [value * scale for value in values]

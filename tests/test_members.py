@@ -101,6 +101,10 @@ def test_the_costs_of_faults_are_reported(tmp_path: Path) -> None:
     "combination",
     [
         pytest.param(["+sync=hfa", "sync.k1=2", "sync.k2=2"], marks=pytest.mark.needs("hfa")),
+        pytest.param(
+            ["+sync=diloco", "sync.h=4", "sync.fragments=2", "sync.tau=3", "sync.alpha=0.5"],
+            marks=pytest.mark.needs("diloco"),
+        ),
         pytest.param(["+sync=mixedsync"], marks=pytest.mark.needs("mixedsync")),
         pytest.param(
             ["+sync=mixedsync", "sync.staleness_bound=2"], marks=pytest.mark.needs("mixedsync")

@@ -73,6 +73,22 @@ def test_a_slow_party_makes_the_steps_that_the_others_make(tmp_path: Path) -> No
     assert slow_s < fast_s + 2 * 0.03 / 0.25 + 0.1
 
 
+@pytest.mark.needs("diloco")
+def test_a_slow_party_keeps_up_with_fragments_in_flight(tmp_path: Path) -> None:
+    """It leaves steps out, of all fragments alike; the others never wait for it."""
+    more = ["+sync=diloco", "sync.h=4", "sync.fragments=2", "sync.tau=2", "iterations=40"]
+    deadline = "faults.deadline_s=0.01"
+    results = runner.run(*words(tmp_path / "run", 0.3, deadline, *more))
+    steps = [row["iteration"] for row in rows_of(results, "south/worker0")]
+    assert steps == sorted(set(steps))
+    assert 8 < len(steps) < 30
+    assert steps[-1] == 39
+    for worker in FAST:
+        assert [row["iteration"] for row in rows_of(results, worker)] == list(range(40))
+        assert rows_of(results, worker)[35]["end_s"] < 36 * 0.03 + 18 * 0.01
+    assert results.summary["participation"]["late"] > 0
+
+
 @pytest.mark.slow(4)
 def test_simulated_and_live_runs_agree_on_who_took_part(tmp_path: Path) -> None:
     """The slow party's first step takes several times as long as all steps of the others."""

@@ -138,7 +138,7 @@ ROOMS = {
     "plugin": "cluster errors events limits options workload",
     "experiment": "cluster errors limits network options plugin scenario version workload",
     "scenario": "cluster errors options",
-    "training": "cluster plugin",
+    "training": "cluster errors plugin",
     "workloads": "errors frameworks options plugin workload",
     "results": "cluster errors network terminal",
     "pages": "cluster results terminal",

@@ -105,6 +105,33 @@ def test_a_step_without_pushes_does_not_wait() -> None:
     assert passes.arrived([]) == 2 * S
 
 
+def test_a_step_may_push_some_keys_and_need_their_answers_later() -> None:
+    passes = clock([1.0, 1.0], [1.0, 1.0])
+    passes.forward(0)
+    pushes = passes.backward("parameters", False, False, passes.arrived([]), ([1], []))
+    assert pushes == [(1, 4 * S)]
+    assert passes.awaited() == []
+    assert passes.arrived([]) == 4 * S
+    passes.forward(4 * S)  # while the answer is in flight
+    assert passes.awaited() == []
+    assert passes.backward("parameters", False, False, passes.arrived([]), ([0], [1])) == [
+        (0, 8 * S)
+    ]
+    assert passes.arrived([]) == 8 * S  # the second layer may still wait
+    passes.forward(8 * S)
+    assert passes.awaited() == [1]
+    assert passes.arrived([(11 * S, 1, 1)]) == 12 * S
+    assert passes.backward("nothing", False, False, 12 * S, ([], [])) == []
+    assert passes.arrived([]) == 14 * S
+    passes.forward(14 * S, [0, 1])  # of these, only the first is in flight
+    assert passes.awaited() == [0]
+    assert passes.arrived([(13 * S, 0, 1)]) == 16 * S
+    assert passes.backward("parameters", True, False, 16 * S, ([0, 1], [0, 1])) == [
+        (1, 18 * S), (0, 18 * S)
+    ]  # fmt: skip
+    assert passes.awaited() == [0, 1]
+
+
 def test_calls_in_the_wrong_order_are_refused() -> None:
     passes = clock([1.0], [1.0])
     passes.forward(0)

@@ -33,6 +33,7 @@ def validate(experiment: Experiment) -> None:
     selection.validate(experiment)
     selection.sync_policy(cluster)
     selection.placement(cluster, experiment.workload.tensors)
+    _check_fragments(experiment)
     if experiment.faults.continues:
         _check_continues(experiment)
     if experiment.faults.quorum is not None:
@@ -107,6 +108,29 @@ def _check_members(experiment: Experiment) -> None:
             remedy = f"sync={name} plans the steps of all workers, none of which may leave before"
             raise ConfigError(key, value, remedy)
     experiment.event_schedule.check()
+
+
+def _check_fragments(experiment: Experiment) -> None:
+    """Check how the sync algorithm divides the model, and that logs can repeat it.
+
+    Raises:
+        ConfigError: It cannot divide this model, or a worker's log would lack what it has made of
+            answers.
+        PluginError: It breaks the rules of `SyncPolicy.fragments`.
+    """
+    cluster, selection = experiment.cluster, experiment.selection
+    policy = selection.sync_policy(cluster)
+    fragments = policy.fragments([tensor.elements for tensor in experiment.workload.tensors])
+    if experiment.faults.durable != "log":
+        return
+    worker = policy.worker(cluster, cluster.workers[0], experiment.iterations)
+    if len(fragments) > 1 or policy.delay or getattr(worker, "merges", False):
+        remedy = (
+            f"sync={selection.sync[0]} applies answers while training goes on, which workers' logs "
+            "cannot repeat: choose faults.durable=replica, or options with which all tensors are "
+            "exchanged at once and the next step takes the answers"
+        )
+        raise ConfigError("faults.durable", "log", remedy)
 
 
 def _check_quorum(experiment: Experiment, quorum: float) -> None:

@@ -6,18 +6,53 @@
             ...                         # push parameters * rhythm.scale, and pull them
             rhythm.exchanged()
 
-Such a script works with every sync algorithm under which workers run their own optimizer.
+Such a script works with every sync algorithm under which workers run their own optimizer, and
+exchange all parameters at once. With all of them works
+
+    for step in (rhythm := store.rhythm(steps)):
+        ...                             # a local step
+        rhythm.exchange(values)         # the parameters by key, which it changes
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
 
 from geomx.errors import GeomxError
 from geomx.live.exchange import Exchange
 from geomx.live.member import Member
+from geomx.plugin.parts import as_vector
+from geomx.training.flights import Answer, Flights
 from geomx.training.steps import Steps, computing_s
+
+Key = int | str
+
+
+class Entry(Protocol):
+    """A key of a store."""
+
+    @property
+    def key(self) -> int:
+        """Its number on the wire."""
+        ...
+
+    @property
+    def name(self) -> Key:
+        """The key as the script knows it."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of its tensor."""
+        ...
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of its tensor."""
+        ...
 
 
 class Store(Protocol):
@@ -25,6 +60,23 @@ class Store(Protocol):
 
     member: Member
     exchange: Exchange
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The initialised keys, in order."""
+        ...
+
+    def entry(self, key: Key) -> Entry:
+        """Look a key up."""
+        ...
+
+    def send(self, entry: Any, value: Any, priority: int) -> None:
+        """Contribute to a key."""
+        ...
+
+    def fetch(self, entry: Any, out: Sequence[Any], priority: int) -> None:
+        """Fill arrays with the value of a key."""
+        ...
 
     def take_arrivals(self) -> float:
         """Return the latest arrival of a pulled value since the last call, in s since the start."""
@@ -45,11 +97,14 @@ class SyncSteps:
         self._steps = Steps(member.policy, member.spec.cluster, member.node, steps)
         self._began_s = self._compute_s = 0.0
         self._asked = self._told = False  # in the current step: `due`, `exchanged`
+        self._trains = False  # whether the tensors are known
+        self._values: Mapping[Key, Any] = {}  # of the last `exchange`
         self.scale = float(self._steps.scale)
         """The factor for pushed parameters that makes their sum a mean."""
 
     def resume(self, rounds: int) -> None:
         """Continue after `rounds` exchanges, in place of a lost worker."""
+        self._take_note()
         self._steps.resume(rounds)
 
     def leave(self) -> None:
@@ -68,16 +123,83 @@ class SyncSteps:
             GeomxError: The script did not call `due` in the last step, or did not call `exchanged`
                 although an exchange was due.
         """
+        self._take_note()
         while not self._steps.last:
             self._asked = self._told = False
             step = self._steps.begin()
+            if self._steps.flights is not None:
+                self._apply(self._steps.flights, self._steps.flights.take_early())
             self._store.member.begins()
             self._began_s = self._store.member.now()
             yield step
             self._check_exchanged()
 
     def due(self) -> bool:
-        """Return whether to exchange now; call it in every step, after the update."""
+        """Return whether to exchange now; call it in every step, after the update.
+
+        Raises:
+            GeomxError: The algorithm does not exchange all parameters at once: see `exchange`.
+        """
+        if self._steps.flights is not None:
+            name, _ = self._store.member.spec.sync
+            raise GeomxError(
+                f"sync={name} exchanges some parameters at a time, or applies answers later: call "
+                "rhythm.exchange(values) in every step instead of rhythm.due()"
+            )
+        return self._computed()
+
+    def exchange(self, values: Mapping[Key, Any]) -> None:
+        """Push the parameters that are due, and apply the answers that are due.
+
+        Call it in every step after the update, instead of `due` and `exchanged`.
+
+        Args:
+            values: This worker's parameters by key, all of them; arrays of numpy or MXNet, into
+                which answers are written.
+
+        Raises:
+            NodeLost: An answer will never arrive.
+        """
+        self._values = values
+        flights, due = self._steps.flights, self._computed()
+        sent = set(range(len(values))) if flights is None else set(flights.sent)
+        for name, array in values.items() if due else ():
+            entry = self._store.entry(name)
+            if entry.key in sent:
+                self._store.send(entry, array * np.float32(self.scale), -entry.key)
+        if flights is not None:
+            self._apply(flights, flights.take_due())
+        elif due:
+            for name, array in values.items():
+                entry = self._store.entry(name)
+                self._store.fetch(entry, [array], -entry.key)
+        if due:
+            self.exchanged()
+
+    def _take_note(self) -> None:
+        """Take note of the store's tensors, once."""
+        if not self._trains:
+            self._trains = True
+            self._steps.train([self._store.entry(key).elements for key in self._store.keys])
+
+    def _apply(self, flights: Flights, answers: Iterable[Answer]) -> None:
+        """Write answers into the parameters."""
+        held = {self._store.entry(name).key: name for name in self._values}
+        for answer in answers:
+            entry = self._store.entry(held[answer.key])
+            array = self._values[entry.name]
+            if answer.age is None:
+                self._store.fetch(entry, [array], -entry.key)
+                continue
+            self._store.exchange.wait(entry.key)
+            value = np.empty(entry.elements, np.float32)
+            self._store.member.loop.value(entry.key, value)
+            local = array.asnumpy() if hasattr(array, "asnumpy") else np.asarray(array)
+            merged = flights.merge(answer, as_vector(local), value)
+            array[...] = merged.reshape(entry.shape)
+
+    def _computed(self) -> bool:
+        """Note that the step is computed; return whether it exchanges anything."""
         self._asked = True
         self._store.member.computed()
         arrived_s, now_s = self._store.take_arrivals(), self._store.member.now()
@@ -102,7 +224,7 @@ class SyncSteps:
         step, missing = self._steps.step, ""
         if self._steps.synchronises():
             if not self._asked:
-                missing = "ask rhythm.due() in every step"
+                missing = "ask rhythm.due() in every step, or call rhythm.exchange(values)"
             elif self._steps.consults and not self._told:
                 missing = "call rhythm.exchanged() when parameters have been pushed and pulled"
         if missing:

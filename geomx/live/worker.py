@@ -29,6 +29,7 @@ from geomx.live.member import Member
 from geomx.live.step_notes import Past, StepNotes
 from geomx.plugin.parts import as_vector, optimizer_text
 from geomx.scenario import Slowness
+from geomx.training.flights import Answer, Flights
 from geomx.training.pace import NS, Pace
 from geomx.training.passes import Backward, Forward, evaluates, passes
 from geomx.training.steps import Steps, computing_s
@@ -64,6 +65,7 @@ class LiveWorker:
         self._clock = _core.PassClock(layer_of_key, self._pace.native)
         self._slowness = Slowness(spec.event_schedule, member.node.id)
         self._steps = Steps(member.policy, spec.cluster, member.node, spec.iterations)
+        self._steps.train([tensor.elements for tensor in workload.tensors])
         member.on_leave = self._steps.leave
         self._parameters: Sequence[Any] = (
             [np.zeros(tensor.shape, np.float32) for tensor in workload.tensors]
@@ -82,11 +84,12 @@ class LiveWorker:
             ]
         self._events = Events()
         member.selection.events(self._events)
-        self._round = 0  # latest round of all keys, which are pushed together
-        self._pulled = False  # whether the values of that round were requested
+        self._rounds = [0 for _ in self._keys]  # latest round of each key
+        self._pulled = False  # whether the values of these rounds were requested
+        self._needed: Sequence[int] = self._keys  # keys with values that the current step needs
         self._start_ns = 0  # of the current step
         self._computed_ns = 0  # end of the forward pass; without pacing, of all computing
-        self._announced = -1  # latest round whose values were published to observers
+        self._announced = [-1 for _ in self._keys]  # latest rounds that observers were told of
         self._compute_s = self._loss = math.nan
         self._spans: list[Span] = []
         self._snapshots: list[tuple[int, float, list[Any]]] = []
@@ -129,15 +132,21 @@ class LiveWorker:
         else:
             self._start_ns = max(self._start_ns, now_ns)
         self._pull()
+        flights = self._steps.flights
+        if flights is not None:
+            self._needed = [*self._needed, *order.needs]
+            self._apply(flights, flights.take_early())
         self._loss = self._step(self._steps.step)
         slow = self._slowness.at(self._start_ns)
         self._clock.stretch(slow)
-        self._clock.forward(self._start_ns)
+        self._clock.forward(self._start_ns, list(order.needs))
         self._computed_ns = self._waited()
         self._announce()
-        if self._progress.due(self._round):
+        if flights is not None:
+            self._catch_up(self._needed)
+        if self._progress.due(max(self._rounds)):
             state = [optimizer.save() for optimizer in self._optimizers]
-            self._progress.note(self._steps.step, self._round, state)
+            self._progress.note(self._steps.step, max(self._rounds), state)
         paced = member.spec.runtime.pace
         order.compute_s = self._compute_s = self._pace.seconds * slow if paced else self._measured()
         for key, optimizer in enumerate(self._optimizers):
@@ -145,7 +154,9 @@ class LiveWorker:
 
     def _backward(self, order: Backward) -> None:
         reports = order.report is not None
-        pushes = self._clock.backward(order.push, order.last, reports, self._computed_ns)
+        pushes = self._clock.backward(
+            order.push, order.last, reports, self._computed_ns, order.part
+        )
         self._push(order, pushes)
         reply_ns = -1
         if order.report is not None:
@@ -153,12 +164,19 @@ class LiveWorker:
             order.answer = self._member.consult(order.report, self._clock.now_ns / NS)
             reply_ns = _ns(self._member.now())
         end_ns = self._waited(reply_ns)
-        if self._member.spec.faults.quorum is not None:
-            reached = self._member.loop.reached
-            self._steps.reach(max(reached(key) for key in self._keys))
+        if order.part is None:
+            self._catch_up(self._keys)
+        else:
+            self._needed = order.part[1]
         self._progress.finished(self._compute_s, order.answer)
         self._note(end_ns)
         self._start_ns = end_ns
+
+    def _catch_up(self, keys: Sequence[int]) -> None:
+        """Note the rounds of `keys` that have closed without this worker's party."""
+        if self._member.spec.faults.quorum is not None:
+            reached = self._member.loop.reached
+            self._steps.reach([(key, reached(key)) for key in keys])
 
     def _note(self, end_ns: int) -> None:
         """Note the step, and keep a copy of the model if it is to be evaluated."""
@@ -225,7 +243,7 @@ class LiveWorker:
                 self._model.set(key, past.values[key].reshape(tensor.shape))
         for key, (optimizer, state) in enumerate(zip(self._optimizers, past.state, strict=True)):
             optimizer.load(state, self._workload.tensors[key].elements)
-        self._round, self._pulled = past.round, True
+        self._rounds, self._pulled = [past.round for _ in self._keys], True
         self._waited()
         return _ns(self._member.now())
 
@@ -250,8 +268,8 @@ class LiveWorker:
         """Replace a worker that was lost, at the current step of the others."""
         for key in self._keys:
             self._exchange.wait(key)
-        self._round = max(self._exchange.go_on(key) for key in self._keys)
-        self._steps.resume(self._round)
+        self._rounds = [self._exchange.go_on(key) for key in self._keys]
+        self._steps.resume(max(self._rounds))
 
     def _waited(self, reply_ns: int = -1) -> int:
         """Wait for the values that the current pass needs.
@@ -263,7 +281,7 @@ class LiveWorker:
             The time at which the wait ended, in ns.
         """
         arrivals = [
-            (_ns(self._exchange.wait(key)), key, self._round) for key in self._clock.awaited()
+            (_ns(self._exchange.wait(key)), key, self._rounds[key]) for key in self._clock.awaited()
         ]
         return self._clock.arrived(arrivals, reply_ns)
 
@@ -273,13 +291,31 @@ class LiveWorker:
             for key in self._keys:
                 self._exchange.pull(key, [self._parameters[key]], priority=-key)
         self._pulled = True
+        if self._steps.flights is not None:
+            self._apply(self._steps.flights, self._steps.flights.take_due())
+
+    def _apply(self, flights: Flights, answers: Sequence[Answer]) -> None:
+        """Wait for answers, and apply them."""
+        if self._model is None:
+            return
+        for answer in answers:
+            key, elements = answer.key, self._workload.tensors[answer.key].elements
+            if answer.age is None:
+                self._exchange.pull(key, [self._parameters[key]], priority=-key)
+                continue
+            self._exchange.wait(key)
+            value = np.empty(elements, np.float32)
+            self._member.loop.value(key, value)
+            local = self._model.get(self._model.parameters, key)
+            merged = flights.merge(answer, as_vector(local), value)
+            self._model.set(key, merged.reshape(local.shape))
 
     def _announce(self) -> None:
         """Publish new values, all of which have arrived, to observers."""
-        if self._events.observed and self._announced < self._round:
-            for key in self._keys:
-                self._publish("value", key, self._round, self._exchange.wait(key))
-        self._announced = self._round
+        for key in self._needed if self._events.observed else ():
+            if self._announced[key] < self._rounds[key]:
+                self._announced[key] = self._rounds[key]
+                self._publish("value", key, self._rounds[key], self._exchange.wait(key))
 
     def _step(self, step: int) -> float:
         if self._model is None:
@@ -328,8 +364,8 @@ class LiveWorker:
                 last=order.last,
                 not_before_s=at_ns / NS if paced else 0.0,
             )
-        if pushes:
-            self._round += 1
+            self._rounds[key] += 1
+        if pushes and order.part is None:
             self._pulled = False
 
     def _due(self) -> bool:

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -102,6 +102,14 @@ class Held:
             if abs(value) <= float(np.finfo(np.float32).max):
                 return value
         raise self.broken(f"{method}()", "a finite number", answer)
+
+    def numbers(self, method: str, answer: Any, count: int) -> list[int]:
+        """Return `answer` sorted if it has different numbers below `count`; else raise."""
+        found = list(answer) if isinstance(answer, Collection) else [answer]
+        whole = all(isinstance(n, int | np.integer) and 0 <= n < count for n in found)
+        if whole and len(set(found)) == len(found):
+            return sorted(int(number) for number in found)
+        raise self.broken(f"{method}()", f"different numbers from 0 to {count - 1}", answer)
 
     def whole(self, method: str, answer: Any, least: int, most: int, what: str) -> int:
         """Return `answer` if it is an integer in the range; otherwise raise `PluginError`."""

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.errors import PluginError, near
@@ -66,10 +67,31 @@ class CheckedPolicy(SyncPolicy):
         if bound is not None:
             bound = held.whole("staleness_bound", bound, 0, 2**31 - 1, "None or rounds")
         self.staleness_bound = bound
+        self.delay = held.whole("delay", policy.delay, 0, 2**31 - 1, "steps")
+        if self.delay and self.exchange != "parameters":
+            raise held.broken("delay", "0 where gradients are exchanged", self.delay)
 
     def after_step(self, step: int, steps: int) -> bool:
         """See `SyncPolicy.after_step`."""
         return self._held.truth("after_step", self._policy.after_step(step, steps))
+
+    def fragments(self, elements: Sequence[int]) -> list[list[int]]:
+        """See `SyncPolicy.fragments`."""
+        answer = self._policy.fragments(elements)
+        try:
+            divided = [[int(key) for key in keys] for keys in answer]
+        except (TypeError, ValueError):
+            raise self._held.broken("fragments()", "lists of keys", answer) from None
+        if sorted(key for keys in divided for key in keys) != list(range(len(elements))):
+            wanted = f"lists of keys with each of the {len(elements)} keys in one"
+            raise self._held.broken("fragments()", wanted, answer)
+        if len(divided) > 1 and self.exchange != "parameters":
+            raise self._held.broken("fragments()", "one where gradients are exchanged", answer)
+        return divided
+
+    def due(self, step: int, steps: int, fragments: int) -> list[int]:
+        """See `SyncPolicy.due`."""
+        return self._held.numbers("due", self._policy.due(step, steps, fragments), fragments)
 
     def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
         """See `SyncPolicy.push_scale`."""
@@ -102,7 +124,10 @@ class CheckedPolicy(SyncPolicy):
         if not isinstance(answer, WorkerSync):
             raise held.broken("worker()", "a geomx.WorkerSync", answer)
         coordinators = 0 if answer.coordinator is None else len(self._policy.coordinators(cluster))
-        return CheckedWorker(answer, held.label, coordinators)
+        checked = CheckedWorker(answer, held.label, coordinators)
+        if checked.merges and self.exchange != "parameters":
+            raise held.broken("exchange", "'parameters' if answers are merged", self.exchange)
+        return checked
 
     def party_policy(self, cluster: Cluster, party: Party) -> Native | PartySync | None:
         """See `SyncPolicy.party_policy`."""
@@ -126,14 +151,19 @@ class CheckedWorker(WorkerSync):
         coordinators: Number of coordinators of the policy.
 
     Attributes:
-        stepwise: Whether it depends on its policy's `SyncPolicy.after_step` only.
+        stepwise: Whether it depends on its policy's `SyncPolicy.after_step` and `SyncPolicy.due`
+            only.
+        merges: Whether it merges answers, and does not take them as they are.
+        label: The plugin, as named in errors.
     """
 
     def __init__(self, sync: WorkerSync, label: str, coordinators: int) -> None:
         check_names(label, WorkerSync, sync)
         asked = sync.policy if isinstance(sync, Stepwise) else sync
         self._sync, self._held = sync, Held(asked, label)
+        self.label = label
         self.stepwise = type(sync) is Stepwise
+        self.merges = type(asked).merge not in (SyncPolicy.merge, WorkerSync.merge)
         number = sync.coordinator
         if number is not None:
             what = "None or a position in coordinators()"
@@ -146,6 +176,23 @@ class CheckedWorker(WorkerSync):
         if answer is True or answer is False:
             return answer
         return self._held.truth("after_step", answer)
+
+    def due(self, step: int, fragments: int) -> list[int]:
+        """See `WorkerSync.due`."""
+        return self._held.numbers("due", self._sync.due(step, fragments), fragments)
+
+    def merge(
+        self, key: int, local: NDArray[np.float32], value: NDArray[np.float32], age: int
+    ) -> NDArray[np.float32]:
+        """See `WorkerSync.merge`."""
+        answer: Any = self._sync.merge(key, local, value, age)
+        right = isinstance(answer, np.ndarray) and answer.dtype == np.float32
+        if right and answer.shape == value.shape:
+            merged: NDArray[np.float32] = answer
+            return merged
+        wanted = f"a float32 array of {value.size} elements"
+        got = getattr(answer, "dtype", type(answer)), np.shape(answer)
+        raise self._held.broken("merge()", wanted, got)
 
     def finished(self, step: int) -> bool:
         """See `WorkerSync.finished`."""

@@ -6,7 +6,7 @@ that of local servers may be native.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -35,6 +35,9 @@ class SyncPolicy:
             not, it applies and answers each party's push separately.
         staleness_bound: If `together` is False, the number of rounds by which a party may be ahead
             of the slowest; None for no limit.
+        delay: Number of steps for which a worker trains on before it applies an answer: what is
+            sent after step t is answered and applied after step t + delay, before a push of the
+            same step. 0: before the next step. More needs `exchange` = ``parameters``.
 
     Example:
         >>> class EverySecond(SyncPolicy):
@@ -47,6 +50,7 @@ class SyncPolicy:
     exchange: str = "gradients"
     together: bool = True
     staleness_bound: int | None = None
+    delay: int = 0
 
     def after_step(self, step: int, steps: int) -> bool:
         """Decide whether a worker synchronises after a local step.
@@ -59,6 +63,55 @@ class SyncPolicy:
             True to synchronise. Must be a `bool`, and True for the last step.
         """
         return True
+
+    def fragments(self, elements: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Divide the tensors into fragments, each of which is exchanged at steps of its own.
+
+        Args:
+            elements: Elements of each tensor, by key.
+
+        Returns:
+            The keys of each fragment; every key is in one. By default, one fragment of all. Several
+            need `exchange` = ``parameters``.
+        """
+        return [range(len(elements))]
+
+    def due(self, step: int, steps: int, fragments: int) -> Collection[int]:
+        """Decide which fragments a worker exchanges after a local step.
+
+        Called instead of `after_step` where there are several fragments, a delay or a merge.
+
+        Args:
+            step: Number of the step that has just ended, from 0.
+            steps: Total number of the worker's local steps.
+            fragments: Number of fragments.
+
+        Returns:
+            Numbers of fragments, none of which is in flight. By default, all if `after_step`. Not
+            called for the last step, after which all are exchanged.
+        """
+        return range(fragments) if self.after_step(step, steps) else ()
+
+    def merge(
+        self, key: int, local: NDArray[np.float32], value: NDArray[np.float32], age: int
+    ) -> NDArray[np.float32]:
+        """Return what a worker makes of its own tensor and an answer.
+
+        Not called in simulations without gradients, nor for the last step, whose answers are taken
+        as they are, so that all workers end with the same model. Needs `exchange` =
+        ``parameters``.
+
+        Args:
+            key: Number of the tensor.
+            local: The worker's own tensor now, flat.
+            value: The answer to its push, flat.
+            age: Number of steps made since the push.
+
+        Returns:
+            The worker's tensor from now on, a float32 array of the same length. By default, the
+            answer.
+        """
+        return value
 
     def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
         """Return the factor by which a worker multiplies what it pushes.
@@ -159,6 +212,34 @@ class WorkerSync:
         """
         raise NotImplementedError
 
+    def due(self, step: int, fragments: int) -> Collection[int]:
+        """Decide which fragments to exchange after a local step; see `SyncPolicy.due`.
+
+        Args:
+            step: Number of the step, from 0.
+            fragments: Number of fragments.
+
+        Returns:
+            Numbers of fragments.
+        """
+        return range(fragments) if self.after_step(step) else ()
+
+    def merge(
+        self, key: int, local: NDArray[np.float32], value: NDArray[np.float32], age: int
+    ) -> NDArray[np.float32]:
+        """Return what this worker makes of its own tensor and an answer; see `SyncPolicy.merge`.
+
+        Args:
+            key: Number of the tensor.
+            local: The worker's own tensor now, flat.
+            value: The answer to its push, flat.
+            age: Number of steps made since the push.
+
+        Returns:
+            The worker's tensor from now on, a float32 array of the same length.
+        """
+        return value
+
     def finished(self, step: int) -> bool:
         """Decide whether a step is this worker's last, after which it always synchronises.
 
@@ -219,6 +300,16 @@ class Stepwise(WorkerSync):
     def after_step(self, step: int) -> bool:
         """See `WorkerSync.after_step`."""
         return self.policy.after_step(step, self.steps)
+
+    def due(self, step: int, fragments: int) -> Collection[int]:
+        """See `WorkerSync.due`."""
+        return self.policy.due(step, self.steps, fragments)
+
+    def merge(
+        self, key: int, local: NDArray[np.float32], value: NDArray[np.float32], age: int
+    ) -> NDArray[np.float32]:
+        """See `WorkerSync.merge`."""
+        return self.policy.merge(key, local, value, age)
 
     def finished(self, step: int) -> bool:
         """See `WorkerSync.finished`."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, GeomxError
 
 _ELSEWHERE = "let every worker update instead: geomx.torch.Optimizer(..., update='worker')"
 _BY_GROUP = ("lr", "weight_decay", "params", "initial_lr")  # may differ between parameter groups
@@ -69,6 +69,23 @@ def groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
         {option: value for option, value in group.items() if option not in _HOW}
         for group in optimizer.param_groups
     ]
+
+
+def check_told(optimizer: torch.optim.Optimizer, told: list[dict[str, Any]] | None) -> None:
+    """Check that an optimizer's options are those that the global servers were told.
+
+    Args:
+        optimizer: The optimizer.
+        told: Its `groups` then; None if they were told nothing.
+
+    Raises:
+        GeomxError: They have changed.
+    """
+    if told is not None and groups(optimizer) != told:
+        raise GeomxError(
+            "the optimizer's options were changed, which global servers do not notice: "
+            "geomx.torch.Optimizer(..., update='worker') steps here"
+        )
 
 
 def _sgd(name: str, group: Mapping[str, Any]) -> dict[str, Any]:

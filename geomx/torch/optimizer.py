@@ -25,9 +25,10 @@ from geomx import kv
 from geomx.errors import ConfigError, GeomxError, Left
 from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_optimizers
 from geomx.plugin.parts import optimizer_text
+from geomx.torch.answers import elements, expect, sent
 from geomx.torch.checkpoints import fetched, restore
 from geomx.torch.exchange import NO_WEIGHTS, checked, claimed, shaped
-from geomx.torch.numbers import groups, keeps_state, translated
+from geomx.torch.numbers import check_told, groups, keeps_state, translated
 from geomx.torch.slots import OWN_CHANGED, Slot, trained, weakly
 from geomx.torch.waiting import watching
 from geomx.training.steps import UNKNOWN, Steps
@@ -94,6 +95,7 @@ class Optimizer(torch.optim.Optimizer):
             raise ConfigError("steps", None, remedy)
         named = dict(model.named_parameters())
         self._slots = trained(optimizer, named)
+        self._steps.train(elements(named.values(), self._slots))
         self._exchange = claimed(self._store, copy=False)
         self._in_worker = checked(update) == "worker" and self._by_gradients
         self._told: list[dict[str, Any]] | None = None
@@ -179,7 +181,7 @@ class Optimizer(torch.optim.Optimizer):
             raise GeomxError("a closure computes gradients repeatedly, and all would be sent")
         self._begin()
         if self._by_gradients and self._syncs and not self._averaged:
-            self._check_rates()
+            check_told(self.inner, self._told)
             self._send_the_rest()
         self._member.computed()
         computed_s = self._member.now() - self._since - self._waiting.seconds
@@ -189,8 +191,7 @@ class Optimizer(torch.optim.Optimizer):
             self.inner.step()
         elif self._steps_locally:
             self.inner.step()
-        if self._syncs:
-            self._synchronise(computed_s)
+        self._synchronise(computed_s)
         self._begun = self._averaged = False
         for slot in self._slots:
             slot.forget()
@@ -201,6 +202,9 @@ class Optimizer(torch.optim.Optimizer):
             self._waiting.end()
         else:
             self._member.begins()
+            if self._steps.flights is not None:
+                self._begin()  # which knows whether it is the last one
+                expect(self._waiting, self._slots, self._steps.flights, early=True)
         self._since, self._waiting.seconds = self._member.now(), 0.0
 
     def average(self) -> None:
@@ -245,7 +249,7 @@ class Optimizer(torch.optim.Optimizer):
         """
         self.wait()
         own = fetched(self._store, type(self.inner).__name__) if self._kept_away else {}
-        return {**self.inner.state_dict(), _STATE: {"step": self._steps.step, **own}}
+        return {**self.inner.state_dict(), _STATE: {"step": self.made - 1, **own}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned, or a state of the wrapped optimizer.
@@ -261,7 +265,7 @@ class Optimizer(torch.optim.Optimizer):
         own = state.pop(_STATE, None)
         self.inner.load_state_dict(state)
         if own is not None:
-            self._steps.step = own["step"]
+            self._steps.step, self._begun = own["step"], False
         self._choose()
         if self._kept_away and own:
             restore(self._store, self._server_text, own)
@@ -365,13 +369,6 @@ class Optimizer(torch.optim.Optimizer):
         last = self._steps.last
         self._exchange.push(slot.key, tensor, priority=-slot.key, last=last, absent=absent)
 
-    def _check_rates(self) -> None:
-        if self._told is not None and groups(self.inner) != self._told:
-            raise GeomxError(
-                "the optimizer's options were changed, which global servers do not notice: "
-                "geomx.torch.Optimizer(..., update='worker') steps here"
-            )
-
     def _take_sums(self) -> None:
         """Replace gradients by the mean of all workers'; None if no worker has one."""
         for slot in self._slots:
@@ -381,12 +378,15 @@ class Optimizer(torch.optim.Optimizer):
             slot.parameter.grad = None if absent else total.div_(self.workers)
 
     def _synchronise(self, computed_s: float) -> None:
-        if not self._by_gradients:
-            for slot in self._slots:
+        flights = self._steps.flights
+        if self._syncs and not self._by_gradients:
+            for slot in sent(self._slots, flights):
                 # A copy: the answer overwrites the parameter, and late pieces may not have left.
                 self._send(slot, slot.parameter.detach() * float(self._steps.scale))
-        if not self._in_worker:
-            self._waiting.expect(self._slots)
+        if flights is not None or (self._syncs and not self._in_worker):
+            expect(self._waiting, self._slots, flights)
+        if not self._syncs:
+            return
         if self._by_gradients and not self._in_worker:
             for slot in self._slots:
                 slot.parameter.grad = None

@@ -20,6 +20,8 @@ import torch
 from geomx.errors import GeomxError
 from geomx.live.torch_exchange import TensorExchange
 
+Merge = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
 
 class Expected(Protocol):
     """A parameter whose value can be under way."""
@@ -85,7 +87,7 @@ class Waiting:
         self._own = own
         self._exchange = exchange
         self._training = exchange is not None
-        self._pending: dict[int, Expected] = {}  # by key
+        self._pending: dict[int, tuple[Expected, Merge | None]] = {}  # by key
         self._called: set[str] = set()
         self._learned = 0
         self._before_all: list[Expected] = [slot for slots in own.values() for slot in slots]
@@ -97,9 +99,14 @@ class Waiting:
             raise GeomxError("values are under way: call optimizer.wait() before copying models")
         return Waiting, ({}, None)
 
-    def expect(self, slots: Iterable[Expected]) -> None:
-        """Record that new values of `slots` are under way."""
-        self._pending.update({slot.key: slot for slot in slots})
+    def expect(self, slots: Iterable[Expected], merge: Merge | None = None) -> None:
+        """Record that new values of `slots` are under way.
+
+        Args:
+            slots: Parameters.
+            merge: Returns what a parameter becomes, given itself and the value; None: the value.
+        """
+        self._pending.update({slot.key: (slot, merge) for slot in slots})
 
     def expects(self, slot: Expected) -> bool:
         """Return whether the value of `slot` has not been awaited yet."""
@@ -107,7 +114,7 @@ class Waiting:
 
     def everything(self) -> None:
         """Wait for all values under way."""
-        self._take(list(self._pending.values()))
+        self._take([slot for slot, _ in self._pending.values()])
 
     def end(self) -> None:
         """End training, so that the model may be loaded into again."""
@@ -141,7 +148,13 @@ class Waiting:
 
     def _take(self, slots: Iterable[Expected]) -> None:
         for slot in slots:
-            if self._pending.pop(slot.key, None) is not None:
+            _, merge = found = self._pending.pop(slot.key, (None, None))
+            if merge is not None:
+                value = torch.empty_like(slot.parameter)
+                self.timed(slot.key, value)
+                with torch.no_grad():
+                    slot.parameter.copy_(merge(slot.parameter.detach(), value))
+            elif found[0] is not None:
                 self.timed(slot.key, slot.parameter)
 
     # ---- hooks ----

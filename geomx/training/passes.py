@@ -23,9 +23,11 @@ class Forward:
     """The forward pass of the current step; each layer waits for its own values.
 
     Attributes:
+        needs: Keys whose answers it waits for beside those of the last `Backward`.
         compute_s: Set by the driver: seconds of computing in one step, without waiting.
     """
 
+    needs: Sequence[int] = ()
     compute_s: float = nan
 
 
@@ -40,12 +42,15 @@ class Backward:
             ``parameters``: pushed after the pass, in the same order; ``nothing``.
         last: Whether this is the last step.
         report: The report to send after the pushes, whose reply is awaited too; None for none.
+        part: The keys that are pushed, and those in flight whose answers the next step needs; None:
+            all keys, and these.
         answer: Set by the driver if there is a report: the coordinator's reply.
     """
 
     push: str
     last: bool
     report: Report | None
+    part: tuple[Sequence[int], Sequence[int]] | None = None
     answer: Sequence[float] = ()
 
 
@@ -60,10 +65,12 @@ def passes(steps: Steps) -> Iterator[Forward | Backward]:
     """
     while not steps.last:
         steps.begin()
-        forward = Forward()
+        flights = steps.flights
+        forward = Forward() if flights is None else Forward(flights.early)
         yield forward
         push = steps.exchange if steps.synchronises() else "nothing"
-        backward = Backward(push, steps.last, steps.report(forward.compute_s))
+        part = None if flights is None else (flights.sent, flights.due)
+        backward = Backward(push, steps.last, steps.report(forward.compute_s), part)
         yield backward
         if backward.report is not None:
             steps.reply(backward.answer)

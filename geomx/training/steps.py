@@ -3,14 +3,16 @@
 For every local step, the policy is called in this order:
 
 1. `WorkerSync.finished`, when the step begins.
-2. `WorkerSync.after_step`, once, before any gradient of the step is sent; not in the last step,
-   which always synchronises.
-3. If the step synchronises and the worker has a coordinator: `WorkerSync.report`, whose result is
+2. `WorkerSync.merge`, for every tensor whose answer is applied (`geomx.training.flights`).
+3. `WorkerSync.after_step`, once, before any gradient of the step is sent; not in the last step,
+   which always synchronises. `WorkerSync.due` instead, where tensors are exchanged in fragments.
+4. If the step synchronises and the worker has a coordinator: `WorkerSync.report`, whose result is
    sent after all pushes of the worker, and `WorkerSync.reply` with the coordinator's reply, before
    the next step begins.
 
 Before the first step, `SyncPolicy.worker` and `SyncPolicy.push_scale` are called once and, if the
-worker has a coordinator, `SyncPolicy.coordinators`.
+worker has a coordinator, `SyncPolicy.coordinators`; `SyncPolicy.fragments`, once the tensors are
+known.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 
 from geomx.cluster import Cluster, NodeSpec
 from geomx.plugin.sync import SyncPolicy, WorkerSync
+from geomx.training.flights import Flights
 
 UNKNOWN = 2**53
 """Number of steps of a worker whose script did not give one."""
@@ -57,6 +60,8 @@ class Steps:
         exchange: The pushed values: ``gradients`` or ``parameters``.
         scale: Factor on pushed values, as float32; the store adds and never divides.
         sync: The policy's part for this worker.
+        flights: The fragments and answers in flight; None where all tensors are exchanged at once
+            and the next step takes the answers.
 
     Raises:
         PluginError: The policy broke its contract. All methods raise it.
@@ -67,6 +72,8 @@ class Steps:
     ) -> None:
         self.step = -1
         self.last = False
+        self.flights: Flights | None = None
+        self._policy = policy
         self.exchange = policy.exchange
         self.sync: WorkerSync = policy.worker(cluster, worker, steps)
         self.scale = np.float32(policy.push_scale(cluster, worker))
@@ -77,20 +84,35 @@ class Steps:
         number = self.sync.coordinator
         self._host = None if number is None else policy.coordinators(cluster)[number].host
 
+    def train(self, elements: Sequence[int]) -> None:
+        """Take note of the tensors, before the first step and before `resume`.
+
+        Args:
+            elements: Elements of each tensor, by key.
+        """
+        flights = Flights(self._policy, self.sync, elements)
+        self.flights = None if flights.plain else flights
+
     def resume(self, rounds: int) -> None:
         """Continue after `rounds` synchronisations, in place of a lost process of this worker."""
         self._rounds = self._reached = rounds
-        step = self.sync.resume(rounds)
+        step = (self.flights or self.sync).resume(rounds)
         self.last = step is None
         self.step = -1 if step is None else step - 1
 
-    def reach(self, rounds: int) -> None:
-        """Let the next step be the one that follows `rounds` synchronisations of other parties.
+    def reach(self, rounds: Sequence[tuple[int, int]]) -> None:
+        """Let the next step be the one that follows what other parties have synchronised.
 
         Steps that these have made meanwhile are left out, except for the last one. No effect if
         this worker has made as many.
+
+        Args:
+            rounds: (key, rounds of other parties).
         """
-        self._reached = max(self._reached, rounds)
+        if self.flights is None:
+            self._reached = max([self._reached, *(number for _, number in rounds)])
+        else:
+            self.flights.reach(rounds)
 
     def leave(self) -> None:
         """Let the next step be the last."""
@@ -101,10 +123,19 @@ class Steps:
         if self._reply_due:
             raise RuntimeError(f"step {self.step} waits for its coordinator's reply")
         self._next()
-        while self._rounds < self._reached and not self.last:
-            self.synchronises()
+        while self._behind and not self.last:
+            if self.flights is None:
+                self.synchronises()
+            else:
+                self.flights.leave_out(self.step)
             self._next()
+        if self.flights is not None:
+            self.flights.begin(self.step, self.last)
         return self.step
+
+    @property
+    def _behind(self) -> bool:
+        return self._rounds < self._reached if self.flights is None else self.flights.behind
 
     def _next(self) -> None:
         self.step += 1
@@ -114,9 +145,24 @@ class Steps:
     def synchronises(self) -> bool:
         """Return whether the current step synchronises."""
         if self._synchronises is None:
-            self._synchronises = self.last or self.sync.after_step(self.step)
-            self._rounds += self._synchronises
+            if self.flights is None:
+                self._synchronises = self.last or self.sync.after_step(self.step)
+                self._rounds += self._synchronises
+            else:
+                self._synchronises = self.flights.send(self.step, self.last)
         return self._synchronises
+
+    def skip(self, steps: int) -> None:
+        """Count `steps` steps that repeat earlier ones."""
+        self.step += steps
+        if self.flights is not None:
+            self.flights.shift(steps)
+
+    def schedule(self, step: int) -> object:
+        """Return what is exchanged after a step, by a policy that depends on its number only."""
+        if self.flights is None:
+            return self.sync.after_step(step)
+        return self.flights.schedule(step)
 
     @property
     def consults(self) -> bool:

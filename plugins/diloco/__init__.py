@@ -5,6 +5,11 @@ stays with it. After every `h` steps and after the last, parties send the mean c
 workers from the common model, and the global server applies the mean of all changes as a gradient:
 SGD with Nesterov momentum. The WAN carries 1 / h of the bytes of full synchronisation.
 
+Streaming DiLoCo (Douillard et al., 2025, arXiv 2501.18512) divides the model into `fragments` of
+whole tensors, each with steps of its own within the h, so that the peak of the traffic is 1 /
+fragments; and it trains on for `tau` steps before it applies an answer, so that communication is
+hidden. A worker then keeps `alpha` of what its own tensors differ from the answer.
+
 With `outer_lr` 1 and `outer_momentum` 0 the model becomes the mean of all workers (local SGD), and
 with `h` 1 as well, and SGD on the workers, it is that of full synchronisation.
 
@@ -14,13 +19,16 @@ A quorum of parties and a deadline after which a round closes without the others
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import numpy as np
 from annotated_types import Ge, Gt, Interval, Unit
+from numpy.typing import NDArray
 
 from geomx.cluster import Cluster, NodeSpec, Party
+from geomx.errors import ConfigError
 from geomx.plugin import Native, SyncPolicy
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
@@ -32,10 +40,24 @@ class DiLoCoConfig:
 
     h: Annotated[int, Ge(1), Unit("steps")] = field(default=20, metadata={"search": (10, 20, 50)})
     """Local steps between two synchronisations."""
+    fragments: Annotated[int, Ge(1)] = 1
+    """Parts of the model with steps of their own, as equal in size as whole tensors allow."""
+    tau: Annotated[int, Ge(0), Unit("steps")] = 0
+    """Steps of training before an answer is applied, below h."""
+    alpha: Annotated[float, Interval(ge=0, lt=1)] = 0.0
+    """What a worker keeps of its own difference from an answer: 0 takes the answer."""
     outer_lr: Annotated[float, Gt(0)] = 0.7
     """Learning rate of the outer optimizer."""
     outer_momentum: Annotated[float, Interval(ge=0, lt=1)] = 0.9
     """Nesterov momentum of the outer optimizer."""
+
+    def __post_init__(self) -> None:
+        if self.tau >= self.h:
+            remedy = f"must be below h={self.h}, so that an answer is applied before the next push"
+            raise ConfigError("tau", self.tau, remedy)
+        if self.fragments > self.h:
+            remedy = f"must be at most h={self.h}, so that each has a step of its own"
+            raise ConfigError("fragments", self.fragments, remedy)
 
 
 @dataclass(frozen=True)
@@ -48,6 +70,34 @@ class DiLoCoPolicy(SyncPolicy):
     def after_step(self, step: int, steps: int) -> bool:
         """Return whether this is an h-th step, or the last."""
         return (step + 1) % self.config.h == 0 or step + 1 == steps
+
+    @property
+    def delay(self) -> int:  # type: ignore[override]
+        """See `DiLoCoConfig.tau`."""
+        return self.config.tau
+
+    def fragments(self, elements: Sequence[int]) -> list[list[int]]:
+        """Give each tensor, the largest first, to the fragment with the fewest elements.
+
+        Raises:
+            ConfigError: There are fewer tensors than fragments.
+        """
+        count = self.config.fragments
+        if count > len(elements):
+            remedy = f"must be at most {len(elements)}, the tensors of the model"
+            raise ConfigError("sync.fragments", count, remedy)
+        keys: list[list[int]] = [[] for _ in range(count)]
+        sizes = [0] * count
+        for key in sorted(range(len(elements)), key=lambda key: -elements[key]):
+            least = sizes.index(min(sizes))
+            keys[least].append(key)
+            sizes[least] += elements[key]
+        return [sorted(each) for each in keys]
+
+    def due(self, step: int, steps: int, fragments: int) -> list[int]:
+        """Return the fragment whose turn it is, every h steps for each, at equal distances."""
+        h = self.config.h
+        return [n for n in range(fragments) if (step + 1 - n * h // fragments) % h == 0]
 
     def push_scale(self, cluster: Cluster, worker: NodeSpec) -> float:
         """Return 1 / (number of all workers), so that the sum of all is the mean."""
@@ -71,6 +121,16 @@ class DiLoCoPolicy(SyncPolicy):
         return dict(optimizer)
 
 
+class MixingPolicy(DiLoCoPolicy):
+    """The same, where workers keep a part of what their tensors differ from an answer."""
+
+    def merge(
+        self, key: int, local: NDArray[np.float32], value: NDArray[np.float32], age: int
+    ) -> NDArray[np.float32]:
+        """See `SyncPolicy.merge`."""
+        return value + np.float32(self.config.alpha) * (local - value)
+
+
 class DiLoCo:
     """Local steps on every worker, then an outer Nesterov step on their mean change."""
 
@@ -80,7 +140,7 @@ class DiLoCo:
     @hookimpl
     def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
         """Return the sync policy of this algorithm."""
-        return DiLoCoPolicy(self.config)
+        return MixingPolicy(self.config) if self.config.alpha else DiLoCoPolicy(self.config)
 
 
 @hookimpl

@@ -73,6 +73,17 @@ const char* CategoryName(Span::Category category) {
   return "";
 }
 
+// The values of the pushed keys, in their order, by key.
+Values ByKey(const Trainer::Step& step, std::size_t keys) {
+  const std::vector<Key>& pushed = step.part->pushed;
+  if (pushed.size() != step.values.size()) {
+    throw std::invalid_argument("a backward pass needs one value per pushed key");
+  }
+  Values values(keys);
+  for (std::size_t i = 0; i < pushed.size(); ++i) values.at(pushed[i]) = step.values[i];
+  return values;
+}
+
 Values CopyAll(const std::optional<std::vector<ConstFloatArray>>& arrays) {
   Values values;
   if (arrays) {
@@ -201,25 +212,29 @@ void init_fabric(nb::module_& m) {
              self.trainer(node).Start(master, CopyAll(initial), now);
            }, "node"_a, "master"_a, "initial"_a.none(), "now_ns"_a,
            "Declare and request all tensors; the master also initialises them. Ends with \"ready\".")
-      .def("forward", [](Fabric& self, NodeId node, Time now) {
-        self.trainer(node).Forward(now);
-      }, "node"_a, "now_ns"_a, "Begin a forward pass. Ends with \"forward\".")
+      .def("forward", [](Fabric& self, NodeId node, Time now, const std::vector<Key>& needs) {
+        self.trainer(node).Forward(now, needs);
+      }, "node"_a, "now_ns"_a, "needs"_a = std::vector<Key>(),
+           "Begin a forward pass, which waits for the answers to `needs` too. Ends with \"forward\".")
       .def("backward",
            [](Fabric& self, NodeId node, const std::string& push,
               const std::optional<std::vector<ConstFloatArray>>& values, float loss, bool last,
               std::optional<std::tuple<NodeId, std::uint32_t, std::vector<double>>> report,
-              Time now) {
-             Trainer::Step step{.push = PushNamed(push), .values = CopyAll(values), .loss = loss,
-                                .last = last};
+              Time now, std::optional<KeyLists> part) {
+             Trainer::Step step{.push = PushNamed(push), .part = PartOf(std::move(part)),
+                                .values = CopyAll(values), .loss = loss, .last = last};
+             if (step.part && !step.values.empty()) step.values = ByKey(step, self.trainer(node).keys());
              if (report) {
                auto& [host, coordinator, numbers] = *report;
                step.report = {host, coordinator, std::move(numbers)};
              }
              self.trainer(node).Backward(std::move(step), now);
            }, "node"_a, "push"_a, "values"_a.none(), "loss"_a, "last"_a, "report"_a.none(),
-           "now_ns"_a,
+           "now_ns"_a, "part"_a.none() = nb::none(),
            "Begin a backward pass that pushes \"nothing\", \"gradients\" as they are computed, or "
-           "\"parameters\" at its end. Ends with \"ready\", when the next step can begin.")
+           "\"parameters\" at its end. Ends with \"ready\", when the next step can begin.\n"
+           "part: (keys that are pushed, whose values these are; keys whose answers the next step needs); "
+           "None: all, and these.")
       .def("recurs", &Fabric::Recurs, "now_ns"_a,
            "Return whether the state equals the marked one; None without a mark, or if unknown.")
       .def("mark", &Fabric::Mark, "now_ns"_a, "Mark the state of the last call of `recurs`.")

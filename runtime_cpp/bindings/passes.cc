@@ -2,6 +2,7 @@
 #include "bindings/passes.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -65,14 +66,17 @@ void init_passes(nb::module_& m) {
              auto layers = std::make_shared<const Layers>(count, std::move(layer_of_key));
              new (self) PassClock(std::move(layers), std::move(pace));
            }, "layer_of_key"_a, "pace"_a)
-      .def("forward", &PassClock::Forward, "now_ns"_a,
-           "Begin a forward pass; `arrived` completes it.")
+      .def("forward", &PassClock::Forward, "now_ns"_a, "needs"_a = std::vector<Key>(),
+           "Begin a forward pass, which waits for the answers to `needs` too; `arrived` completes it.")
       .def("backward",
-           [](PassClock& self, const std::string& push, bool last, bool reports, Time now) {
-             return self.Backward({.push = PushNamed(push), .last = last, .reports = reports}, now);
-           }, "push"_a, "last"_a, "reports"_a, "now_ns"_a,
+           [](PassClock& self, const std::string& push, bool last, bool reports, Time now,
+              std::optional<KeyLists> part) {
+             return self.Backward({.push = PushNamed(push), .last = last, .reports = reports,
+                                   .part = PartOf(std::move(part))}, now);
+           }, "push"_a, "last"_a, "reports"_a, "now_ns"_a, "part"_a.none() = nb::none(),
            "Begin a backward pass and the wait for the next step; return (key, ns) of its pushes, in\n"
-           "order. `arrived` completes it.")
+           "order. `arrived` completes it. part: (pushed keys, keys whose answers the next step needs);\n"
+           "None: all, and these.")
       .def("stretch", &PassClock::Stretch, "times"_a,
            "From the next layer on, computing takes `times` as long as the pace says.")
       .def("awaited", &PassClock::Awaited,

@@ -10,9 +10,9 @@ PassClock::PassClock(std::shared_ptr<const Layers> layers, std::shared_ptr<const
   loop_.Start(0);
 }
 
-void PassClock::Forward(Time now) {
+void PassClock::Forward(Time now, const std::vector<Key>& needs) {
   now_ = now;
-  loop_.Forward(now);
+  loop_.Forward(now, needs);
 }
 
 std::vector<std::pair<Key, Time>> PassClock::Backward(WorkerLoop::Step step, Time now) {

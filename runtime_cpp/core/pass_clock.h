@@ -32,7 +32,7 @@ class PassClock final : private WorkerLoop::Driver {
   PassClock(std::shared_ptr<const Layers> layers, std::shared_ptr<const Pace> pace);
 
   // ---- orders; each runs until it needs a value whose arrival is not known yet ----
-  void Forward(Time now);
+  void Forward(Time now, const std::vector<Key>& needs = {});
   // Returns the keys that are pushed and when, in order.
   std::vector<std::pair<Key, Time>> Backward(WorkerLoop::Step step, Time now);
 

@@ -22,6 +22,7 @@ WorkerLoop::WorkerLoop(Driver& driver, std::shared_ptr<const Layers> layers,
       layers_(std::move(layers)),
       pace_(std::move(pace)),
       missing_keys_(layers_->of.size(), false),
+      in_flight_(layers_->of.size(), false),
       missing_of_layer_(layers_->keys.size(), 0) {
   if (pace_->forward.size() != layers_->keys.size() ||
       pace_->backward.size() != layers_->keys.size()) {
@@ -46,15 +47,20 @@ void WorkerLoop::Start(Time now) {
   Wait(now);
 }
 
-void WorkerLoop::Forward(Time now) {
+void WorkerLoop::Forward(Time now, const std::vector<Key>& needs) {
   Begin(Phase::kForward, now);
+  ExpectInFlight(needs);
   layer_ = 0;
   ContinueForward(now);
 }
 
 void WorkerLoop::Backward(Step step, Time now) {
   Begin(Phase::kBackward, now);
-  step_ = step;
+  step_ = std::move(step);
+  if (step_.part) {
+    pushed_.assign(layers_->of.size(), false);
+    for (const Key key : step_.part->pushed) pushed_.at(key) = true;
+  }
   layer_ = static_cast<std::uint32_t>(layers_->keys.size());
   ContinueBackward(now);
 }
@@ -62,7 +68,8 @@ void WorkerLoop::Backward(Step step, Time now) {
 // ---- what happens ----------------------------------------------------------------------------
 
 void WorkerLoop::OnValue(Key key, Round round, Time now) {
-  if (!missing_keys_.at(key)) return;
+  in_flight_.at(key) = false;
+  if (!missing_keys_[key]) return;
   missing_keys_[key] = false;
   --missing_;
   --missing_of_layer_[layers_->of[key]];
@@ -143,6 +150,7 @@ void WorkerLoop::ContinueBackward(Time now) {
   if (step_.push == Push::kParameters) {
     for (auto key = static_cast<Key>(layers_->of.size()); key-- > 0;) PushKey(key, now);
   }
+  if (step_.part) ExpectInFlight(step_.part->needed);
   if (step_.reports) {
     ++replies_due_;
     driver_.Report(now);
@@ -160,7 +168,9 @@ void WorkerLoop::End(Order order, Time now) {
 void WorkerLoop::Describe(Digest& digest) const {
   digest.Add(std::uint64_t{static_cast<std::uint8_t>(phase_)} << 32 | layer_);
   digest.Add(std::uint64_t{static_cast<std::uint8_t>(doing_)} << 32 | missing_);
-  for (const bool missing : missing_keys_) digest.Add(std::uint64_t{missing});
+  for (Key key = 0; key < missing_keys_.size(); ++key) {
+    digest.Add(std::uint64_t{in_flight_[key]} << 1 | std::uint64_t{missing_keys_[key]});
+  }
   digest.Add(static_cast<std::uint64_t>(pending_));
   digest.Add(std::uint64_t{static_cast<std::uint8_t>(step_.push)} << 1 | std::uint64_t{step_.last});
 }
@@ -173,7 +183,9 @@ void WorkerLoop::PushLayer(Time now) {
 }
 
 void WorkerLoop::PushKey(Key key, Time now) {
-  Expect(key);
+  if (step_.part && !pushed_[key]) return;
+  in_flight_[key] = true;
+  if (!step_.part) Expect(key);
   driver_.Push(key, now);
 }
 
@@ -182,6 +194,12 @@ void WorkerLoop::Expect(Key key) {
   missing_keys_[key] = true;
   ++missing_;
   ++missing_of_layer_[layers_->of[key]];
+}
+
+void WorkerLoop::ExpectInFlight(const std::vector<Key>& keys) {
+  for (const Key key : keys) {
+    if (in_flight_.at(key)) Expect(key);
+  }
 }
 
 void WorkerLoop::Sleep(Time now) { driver_.WakeAt(now + std::exchange(pending_, 0)); }

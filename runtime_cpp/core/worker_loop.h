@@ -11,6 +11,9 @@
 //     Backward(...)    backward, pushes, the report, and the wait for the    Done(kReady)
 //                      next step's first layer (for everything: the last step)
 //
+// A step may push some keys only, and the answers to a push may be needed by a later step than the
+// next one: training goes on while they are in flight.
+//
 // Like all of the core it has no clock: it tells its driver when to wake it, and the driver reports
 // when values arrive. Simulated workers are driven by the fabric's events (fabric/trainer.h), live
 // workers by measured times (pass_clock.h).
@@ -19,6 +22,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/digest.h"
@@ -70,12 +74,19 @@ class WorkerLoop {
 
   // ---- orders; throw std::logic_error while one is under way ----
   void Start(Time now);  // the wait for the initial values of all keys; ends with kReady
-  void Forward(Time now);
+  // `needs`: keys in flight whose answers this pass waits for, besides those of the last Backward().
+  void Forward(Time now, const std::vector<Key>& needs = {});
   enum class Push : std::uint8_t { kNothing, kGradients, kParameters };  // gradients: by layer
+  // Some of the keys.
+  struct Part {
+    std::vector<Key> pushed;
+    std::vector<Key> needed;  // keys in flight whose answers the next step waits for
+  };
   struct Step {
     Push push = Push::kNothing;
-    bool last = false;     // wait for all values at its end
-    bool reports = false;  // wait for a reply as well
+    bool last = false;         // wait for all values at its end
+    bool reports = false;      // wait for a reply as well
+    std::optional<Part> part;  // none: all keys are pushed, and the next step waits for them
   };
   void Backward(Step step, Time now);
 
@@ -108,6 +119,7 @@ class WorkerLoop {
   void PushLayer(Time now);
   void PushKey(Key key, Time now);
   void Expect(Key key);
+  void ExpectInFlight(const std::vector<Key>& keys);
   void Sleep(Time now);  // for `pending_`
   void Wait(Time now);   // until !Blocked()
   void EndSpan(Activity activity, Time now);
@@ -121,6 +133,8 @@ class WorkerLoop {
   std::uint32_t layer_ = 0;       // the next one of the pass
   std::uint32_t missing_ = 0;     // keys
   std::vector<bool> missing_keys_;
+  std::vector<bool> in_flight_;  // pushed, and the answer has not arrived
+  std::vector<bool> pushed_;     // by a step with a part
   std::vector<std::uint32_t> missing_of_layer_;
   Time Stretched(Time time) const {
     return stretch_ == 1.0 ? time : std::llround(static_cast<double>(time) * stretch_);

@@ -48,7 +48,7 @@ void Trainer::Start(bool master, const Values& initial, Time now) {
 void Trainer::Backward(Step step, Time now) {
   step_ = std::move(step);
   const bool reports = step_.report.has_value();
-  loop_.Backward({.push = step_.push, .last = step_.last, .reports = reports}, now);
+  loop_.Backward({.push = step_.push, .last = step_.last, .reports = reports, .part = step_.part}, now);
 }
 
 void Trainer::Describe(Digest& digest) const {

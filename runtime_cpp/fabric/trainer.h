@@ -45,7 +45,7 @@ class Trainer final : private WorkerLoop::Driver {
   // kReady, when they are in.
   void Start(bool master, const Values& initial, Time now);
 
-  void Forward(Time now) { loop_.Forward(now); }
+  void Forward(Time now, const std::vector<Key>& needs = {}) { loop_.Forward(now, needs); }
 
   struct Step {
     struct Report {
@@ -54,7 +54,8 @@ class Trainer final : private WorkerLoop::Driver {
       std::vector<double> numbers;
     };
     WorkerLoop::Push push = WorkerLoop::Push::kNothing;
-    Values values;
+    std::optional<WorkerLoop::Part> part = {};
+    Values values;  // by key
     float loss = std::numeric_limits<float>::quiet_NaN();  // unknown
     bool last = false;
     std::optional<Report> report;  // sent after the pushes; its reply is waited for
@@ -62,6 +63,8 @@ class Trainer final : private WorkerLoop::Driver {
   void Backward(Step step, Time now);
 
   void Stretch(double times) { loop_.Stretch(times); }
+
+  std::size_t keys() const { return plan_->tensors.size(); }
 
   void Describe(Digest& digest) const;
 

@@ -1,0 +1,106 @@
+"""Scripts follow sync policies that exchange fragments and apply answers later."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geomx import kv
+from geomx.errors import GeomxError
+from geomx.workload import Workload
+from tests.laws import close
+from tests.outer_laws import on_tiny, streaming
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs("diloco")]
+
+OPTIONS = {
+    "h": 4, "fragments": 2, "tau": 3, "alpha": 0.5, "outer_lr": 0.8, "outer_momentum": 0.6,
+}  # fmt: skip
+VANILLA = {**OPTIONS, "fragments": 1, "tau": 0, "alpha": 0.0}
+STEPS = 14
+
+
+@pytest.mark.parametrize("options", [OPTIONS, VANILLA, {**OPTIONS, "alpha": 0.0}], ids=str)
+@pytest.mark.parametrize("framework", ["numpy", "mxnet"])
+def test_a_script_calls_exchange_in_every_step(
+    framework: str, options: dict[str, Any], tiny: Workload, seed: int
+) -> None:
+    laws = pytest.importorskip("tests.torch_laws")
+    if find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+
+    def train(store: kv.KVStore) -> list[np.ndarray]:
+        model, names = tiny.model(seed), [tensor.name for tensor in tiny.tensors]
+        outside: Any = store
+        values: dict[str, Any] = dict(zip(names, model.parameters, strict=True))
+        if framework == "mxnet":
+            from geomx.mxnet import EngineExchange, KVStore, mx
+
+            store.use(EngineExchange(store.member.loop))
+            outside = KVStore(store, "dist_sync")
+            values = {name: mx.nd.array(value) for name, value in values.items()}
+        outside.init(names, list(values.values()))
+        for step in (rhythm := outside.rhythm(STEPS)):
+            for key, name in enumerate(names):
+                model.set(key, as_numpy(values[name]))
+            model.step(step, store.global_rank, store.num_all_workers)
+            for key, name in enumerate(names):
+                values[name] -= array_like(values[name], 0.05 * model.gradients[key])
+            rhythm.exchange(values)
+        return [as_numpy(value).copy() for value in values.values()]
+
+    expected = on_tiny(tiny, seed, 4, STEPS, options)
+    for values in laws.everyone(train, sync=("diloco", options)):
+        assert close(values, expected, 1e-5)
+
+
+def as_numpy(value: Any) -> np.ndarray:
+    return value.asnumpy() if hasattr(value, "asnumpy") else value
+
+
+def array_like(value: Any, array: np.ndarray) -> Any:
+    if not hasattr(value, "asnumpy"):
+        return array
+    from geomx.mxnet import mx
+
+    return mx.nd.array(array)
+
+
+def test_a_script_that_exchanges_all_at_once_is_told(tiny: Workload, seed: int) -> None:
+    laws = pytest.importorskip("tests.torch_laws")
+
+    def train(store: kv.KVStore) -> None:
+        store.init("a", np.zeros(3))
+        for _ in (rhythm := store.rhythm(1)):
+            with pytest.raises(GeomxError, match=r"sync=diloco .* rhythm.exchange\(values\)"):
+                rhythm.due()
+            rhythm.exchange({"a": np.ones(3, np.float32)})
+
+    laws.everyone(train, {"east": 1}, ("diloco", {"tau": 1}))
+
+
+@pytest.mark.parametrize("options", [OPTIONS, {**OPTIONS, "alpha": 0.0}, VANILLA], ids=str)
+@pytest.mark.parametrize("overlap", [True, False])
+def test_pytorch_needs_no_change(options: dict[str, Any], overlap: bool, seed: int) -> None:
+    laws = pytest.importorskip("tests.torch_laws")
+    torch = laws.torch
+    inputs, targets = laws.data(seed)
+    net = laws.network()
+
+    def gradients(step: int, worker: int, values: Any) -> list[np.ndarray]:
+        with torch.no_grad():
+            for parameter, value in zip(net.parameters(), values, strict=True):
+                parameter.copy_(torch.from_numpy(value))
+        net.zero_grad()
+        share = slice(worker, None, 4)
+        torch.nn.functional.cross_entropy(net(inputs[share]), targets[share]).backward()
+        return [parameter.grad.numpy().copy() for parameter in net.parameters()]
+
+    initial = [parameter.detach().numpy().copy() for parameter in net.parameters()]
+    expected = streaming(gradients, initial, 0.1, 4, STEPS, options)
+    body = laws.shared(laws.SGD, seed, STEPS, steps=STEPS, overlap=overlap)
+    for values in laws.everyone(body, sync=("diloco", options)):
+        laws.assert_same(values, expected, 1e-5)
