@@ -65,7 +65,7 @@ class Cluster {
       return LinkPlan{.codecs = {NativeCodecs::Instance().Create(name, options)}, .slicers = {}};
     };
     const LinkPlan halves = codec("fp16", {});
-    const LinkPlan sparse = codec("bisparse", {{"ratio", 0.2}, {"momentum", 0}, {"masking", 0},
+    const LinkPlan sparse = codec("bisparse", {{"ratio", 0.2}, {"momentum", 0}, {"masking", 0}, {"flush", 0},
                                                {"clip", 0}, {"warmup_rounds", 0}, {"exact", 0}});
     for (NodeId party = 0; party < 2; ++party) {
       const NodeId server = kServers + party, worker = kWorkers + party;
