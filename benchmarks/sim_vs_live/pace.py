@@ -60,8 +60,12 @@ def slowed(place: Place, taken_s: float) -> Place:
     return replace(place, forward_ms=ROUND_MS * ceil(needed_ms / ROUND_MS))
 
 
-def batch_s(place: Place) -> float:
+def batch_s(place: Place, measured_s: float = MEASURED_S) -> float:
     """Return seconds per batch while all the workers of `place` compute, as in `geomx calibrate`.
+
+    Args:
+        place: Where they compute.
+        measured_s: How long, in seconds.
 
     Raises:
         GeomxError: The measurement failed.
@@ -70,7 +74,7 @@ def batch_s(place: Place) -> float:
         network = Path(scratch) / "network.yaml"
         write_network(place, network)
         experiment, _ = compose([f"network={network}", *place.workload], directory=Path(scratch))
-        times = layers.measure(experiment, MEASURED_S, lambda: None)
+        times = layers.measure(experiment, measured_s, lambda: None)
     assert times is not None, f"{place.workload[0]} has no numerics"
     return sum(times["forward_s"]) + sum(times["backward_s"])
 
