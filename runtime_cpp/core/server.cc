@@ -201,7 +201,7 @@ bool Server::Step(const Header& header, Shard& shard, NodeId parent, std::uint32
   const std::optional<OptimizerSpec>& optimizer = optimizers_[parent];
   if (!optimizer || sum.empty()) return true;
   if (!shard.weights.has_value()) {
-    node_.Fail(shard.sum.First(), "a push of a key whose initial value nobody asked for");
+    node_.Fail(shard.sum.First(), "a push of a key whose initial value no worker has requested");
     return false;
   }
   const std::uint32_t all = node_.config().rounds.workers;
@@ -262,7 +262,7 @@ void Server::Answer(NodeId peer, const Header& header, Shard& shard, Buffer valu
   }
   const std::optional<OptimizerSpec>& optimizer = optimizers_[shard.parent];  // others may pass it on
   if (optimizer && !shard.weights.has_value()) {
-    return node_.Fail(peer, "an answer to a key whose initial value nobody asked for");
+    return node_.Fail(peer, "an answer to a key whose initial value no worker has requested");
   }
   const GradientSource from{header.merge_count, peer, (header.flags & kAbsent) != 0};
   const bool steps = node_.config().rounds.step_first && optimizer;
