@@ -9,6 +9,7 @@ from geomx.experiment.idle_plugins import warn_of_idle_plugins
 from geomx.experiment.links import wan_ways
 from geomx.experiment.live_events import check_live_events
 from geomx.network.warnings import LOSS_BASED, warn_of_uneven_round_trips
+from geomx.plugin.contracts import exchanges_at_once
 from geomx.version import __version__
 
 
@@ -124,7 +125,7 @@ def _check_fragments(experiment: Experiment) -> None:
     if experiment.faults.durable != "log":
         return
     worker = policy.worker(cluster, cluster.workers[0], experiment.iterations)
-    if len(fragments) > 1 or policy.delay or getattr(worker, "merges", False):
+    if not exchanges_at_once(policy, worker, len(fragments)):
         remedy = (
             f"sync={selection.sync[0]} applies answers while training goes on, which workers' logs "
             "cannot repeat: choose faults.durable=replica, or options with which all tensors are "

@@ -106,6 +106,26 @@ class Exchange(Protocol):
         ...
 
 
+def received(exchange: Exchange, loop: _core.Loop, key: int, elements: int) -> NDArray[np.float32]:
+    """Wait for the value after the last push; return a copy, flat.
+
+    For values that are not simply taken: `Exchange.pull` fills arrays.
+
+    Args:
+        exchange: The exchange of a worker.
+        loop: Its loop.
+        key: Number of the tensor.
+        elements: Its elements.
+
+    Raises:
+        NodeLost: The value will never arrive.
+    """
+    exchange.wait(key)
+    value = np.empty(elements, np.float32)
+    loop.value(key, value)
+    return value
+
+
 class ArrayExchange:
     """`Exchange` for numpy arrays; `push` returns at once, and `pull` waits and also fills tensors.
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from geomx.errors import GeomxError
-from geomx.live.exchange import Exchange
+from geomx.live.exchange import Exchange, received
 from geomx.live.member import Member
 from geomx.plugin.parts import as_vector
 from geomx.training.flights import Answer, Flights
@@ -191,9 +191,8 @@ class SyncSteps:
             if answer.age is None:
                 self._store.fetch(entry, [array], -entry.key)
                 continue
-            self._store.exchange.wait(entry.key)
-            value = np.empty(entry.elements, np.float32)
-            self._store.member.loop.value(entry.key, value)
+            store = self._store
+            value = received(store.exchange, store.member.loop, entry.key, entry.elements)
             local = array.asnumpy() if hasattr(array, "asnumpy") else np.asarray(array)
             merged = flights.merge(answer, as_vector(local), value)
             array[...] = merged.reshape(entry.shape)

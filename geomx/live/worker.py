@@ -23,6 +23,7 @@ from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.experiment import wiring
 from geomx.experiment.native_parts import optimizers, training_optimizers
+from geomx.live.exchange import received
 from geomx.live.exchanges import exchange_of
 from geomx.live.journal import Notes, Span
 from geomx.live.member import Member
@@ -303,9 +304,7 @@ class LiveWorker:
             if answer.age is None:
                 self._exchange.pull(key, [self._parameters[key]], priority=-key)
                 continue
-            self._exchange.wait(key)
-            value = np.empty(elements, np.float32)
-            self._member.loop.value(key, value)
+            value = received(self._exchange, self._member.loop, key, elements)
             local = self._model.get(self._model.parameters, key)
             merged = flights.merge(answer, as_vector(local), value)
             self._model.set(key, merged.reshape(local.shape))

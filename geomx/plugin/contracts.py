@@ -42,6 +42,17 @@ EXCHANGES = ("gradients", "parameters")
 STAGES = ("select", "quantise", "cast")
 
 
+def exchanges_at_once(policy: SyncPolicy, worker: WorkerSync, fragments: int) -> bool:
+    """Return whether all tensors are exchanged at once, and the next step takes the answers.
+
+    Args:
+        policy: A sync policy.
+        worker: Its part for a worker.
+        fragments: Number of fragments of the model.
+    """
+    return fragments == 1 and policy.delay == 0 and not getattr(worker, "merges", False)
+
+
 class CheckedPolicy(SyncPolicy):
     """A plugin's sync policy, with checks of its results.
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx.errors import PluginError
+from geomx.plugin.contracts import exchanges_at_once
 from geomx.plugin.sync import SyncPolicy, WorkerSync
 
 
@@ -41,6 +42,9 @@ class Flights:
         sync: The policy's part for this worker.
         elements: Elements of each tensor, by key.
 
+    Attributes:
+        plain: Whether all tensors are exchanged at once, and the next step takes the answers.
+
     Raises:
         PluginError: The fragments are not a partition of the tensors.
     """
@@ -49,17 +53,13 @@ class Flights:
         self._sync, self._delay = sync, policy.delay
         self._fragments = [list(keys) for keys in policy.fragments(elements)]
         self._merges: bool = getattr(sync, "merges", False)
+        self.plain = exchanges_at_once(policy, sync, len(self._fragments))
         self._since: dict[int, int] = {}  # fragment in flight: step after which it was pushed
         self._rounds = [0] * len(self._fragments)  # exchanges that were made, or left out
         self._reached = [0] * len(self._fragments)
         self._sent: list[int] = []
         self._due: list[Answer] = []
         self._early: list[Answer] = []
-
-    @property
-    def plain(self) -> bool:
-        """Whether all tensors are exchanged at once, and the next step takes the answers."""
-        return len(self._fragments) == 1 and self._delay == 0 and not self._merges
 
     # ---- the current step ----
 
