@@ -271,7 +271,7 @@ class CodecChain:
     def encode(self, values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], round: int = 1, rows: int = 0) -> list:
         """
         Encode; return a list of (first row, rows, payload), in slices of `rows` rows (0: one
-        slice; else a multiple of 8). ValueError if the value has another length.
+        slice; else a multiple of 8, rounded up to whole chunks). ValueError if the value has another length.
         """
 
     def decode(self, payload: bytes, first_row: int, rows: int, total_rows: int, round: int = 1) -> object:

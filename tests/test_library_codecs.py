@@ -97,7 +97,7 @@ def test_a_missing_library_is_named(tmp_path: Path) -> None:
     ("source", "options", "words"),
     [
         ("int nothing;", {}, "codec.so has no geomx_codec_table"),
-        (SOURCE, {"ABI": 7}, "built for codec interface 7, this geomx has 1: build it again"),
+        (SOURCE, {"ABI": 7}, "built for codec interface 7, this geomx has 2: build it again"),
         (SOURCE, {"NOTHING": 1}, "make: levels=0 is too few"),
         (SOURCE, {"BITS": 3}, "layout: part values has an impossible size"),
         (SOURCE, {}, "encode: the device is gone"),

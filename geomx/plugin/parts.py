@@ -204,8 +204,10 @@ class Codec(Protocol):
     The dense input is ``{"values": float32[n]}``. Encoded arrays with one entry per row are divided
     into slices together. Arrays named in `whole` stay in one piece and are sent in the first slice;
     small arrays, such as a scale, may instead be named in the optional attribute
-    ``in_every_slice``. A codec that selects rows adds ``"indices"``, uint32, one per row. The
-    object that a hook returns is a prototype: each shard on each link has its own deep copy.
+    ``in_every_slice``. A codec that selects rows adds ``"indices"``, uint32, one per row. A packed
+    array has one entry per chunk of rows, for example its scale, or as many bytes as all that is
+    sent of it takes; chunks are never divided. The object that a hook returns is a prototype: each
+    shard on each link has its own deep copy.
 
     ``linear = True`` promises that encodings can be added: all parts are float32, no rows are
     selected, and the sum of encodings decodes to the sum of the decoded values. Servers then add
@@ -238,7 +240,7 @@ class Codec(Protocol):
     whole: frozenset[str]
     survives_holes: bool
 
-    def layout(self, spec: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+    def layout(self, spec: Mapping[str, tuple[int, str]]) -> dict[str, tuple[Any, ...]]:
         """Return the sizes and types of what `encode` would return.
 
         Simulations without gradients call this instead of `encode` and `decode`.
@@ -247,7 +249,10 @@ class Codec(Protocol):
             spec: (length, numpy dtype) of each part of the input, by name.
 
         Returns:
-            (length, numpy dtype) of each part of the result, by name.
+            (length, numpy dtype) of each part of the result, by name; of a packed part (length,
+            dtype, rows per entry), with a multiple of 8 rows and one entry for each of as many rows
+            as there are or begun. Entries of other widths than numbers have are rows of bytes, such
+            as ``np.dtype(("u1", (34,)))``.
         """
         ...
 
@@ -258,7 +263,7 @@ class Codec(Protocol):
             parts: One-dimensional arrays by name, as in `layout`'s argument.
 
         Returns:
-            One-dimensional arrays by name, as `layout` returned.
+            Arrays by name, as `layout` returned; one-dimensional, except for rows of bytes.
         """
         ...
 
@@ -320,7 +325,8 @@ class Slicer(Protocol):
             round_number: Round of this shard, from 1.
 
         Returns:
-            Slices in the same form that cover the same rows. First rows are multiples of 8. Slices
+            Slices in the same form that cover the same rows. First rows are multiples of 8; where
+            chunks are packed, geomx moves cuts to the end of their chunk. Slices
             with a larger priority are sent first. Channel 0 is reliable, 1 to 63 are best effort.
         """
         ...

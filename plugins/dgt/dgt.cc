@@ -92,9 +92,9 @@ class Dgt final : public Slicer {
   }
 
   std::vector<Slice> Blocks(const SliceContext& context, const std::vector<Slice>& slices) const {
-    const std::uint64_t row_bits = std::max<std::uint64_t>(1, context.encoded.RowBits());
-    const auto rows = static_cast<std::uint32_t>(
-        std::max<std::uint64_t>(8, block_bytes_ * 8 / row_bits / 8 * 8));
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 30;  // no shard has more rows
+    const auto rows =
+        static_cast<std::uint32_t>(std::min(context.encoded.RowsIn(block_bytes_), kMost));
     std::vector<Slice> blocks;
     for (const Slice& slice : slices) {
       for (std::uint32_t at = 0; at < slice.rows || (slice.rows == 0 && at == 0); at += rows) {

@@ -44,7 +44,9 @@ class PyCodecChain {
     Parts parts = Parts::Dense(elements_, values.data(), nullptr);
     parts.round = round;
     chain_.Encode(parts);
-    const std::uint64_t step = rows == 0 ? std::max<std::uint64_t>(1, parts.rows) : rows;
+    const std::uint64_t granule = parts.Granule();
+    const std::uint64_t step =
+        rows == 0 ? std::max<std::uint64_t>(1, parts.rows) : (rows + granule - 1) / granule * granule;
     nb::list slices;
     for (std::uint64_t first = 0; first < parts.rows || first == 0; first += step) {
       const std::uint64_t count = std::min(step, parts.rows - first);
@@ -165,7 +167,7 @@ void init_codecs(nb::module_& m) {
            "Return (rows, bytes) of an encoded value of that round.")
       .def("encode", &PyCodecChain::Encode, "values"_a, "round"_a = 1, "rows"_a = 0,
            "Encode; return a list of (first row, rows, payload), in slices of `rows` rows (0: one\n"
-           "slice; else a multiple of 8). ValueError if the value has another length.")
+           "slice; else a multiple of 8, rounded up to whole chunks). ValueError if the value has another length.")
       .def("decode", &PyCodecChain::Decode, "payload"_a, "first_row"_a, "rows"_a, "total_rows"_a,
            "round"_a = 1,
            "Return the dense vector of one slice, zero elsewhere. ValueError if the slice is invalid.")

@@ -138,9 +138,15 @@ class LibraryCodec final : public Codec {
                 .bits = said.bits,
                 .whole = (said.flags & GEOMX_WHOLE) != 0,
                 .in_every_slice = (said.flags & GEOMX_IN_EVERY_SLICE) != 0,
-                .items = said.items};
-      if (part.bits == 0 || part.bits % 8 != 0 || part.items > 16 * parts.elements + 65536) {
+                .items = said.items,
+                .span = std::max<std::uint64_t>(1, said.span)};
+      const std::uint64_t items = part.ItemsFor(parts.rows);
+      const std::uint64_t most = 64 * parts.elements + 262144;  // bytes
+      if (part.bits == 0 || part.bits % 8 != 0 || items > most || items * (part.bits / 8) > most) {
         library_->Check("layout", ("part " + part.name + " has an impossible size").c_str());
+      }
+      if (part.span != 1 && (part.whole || part.span % 8 != 0)) {
+        library_->Check("layout", ("part " + part.name + " has an impossible span").c_str());
       }
       if (Linear() && (part.bits != 32 || part.name == "indices")) {
         library_->Check("layout", ("it is linear, so " + part.name + " must be float32").c_str());

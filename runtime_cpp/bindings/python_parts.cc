@@ -17,6 +17,7 @@
 #include <tuple>
 
 #include "bindings/handles.h"
+#include "bindings/python_arrays.h"
 #include "bindings/python_call.h"
 #include "kernels/bits.h"
 
@@ -28,36 +29,6 @@ namespace {
 
 // Limits the size of an encoded value, relative to the dense one, in case of a plugin's mistake.
 constexpr std::uint64_t kLargestGrowth = 16, kAlwaysAllowed = 64 << 10;
-
-// The numpy type of a part's items, by their width; "values" is the one floating-point part.
-std::string TypeOf(const Part& part) {
-  if (part.name == "indices") return "<u4";
-  if (part.name == "values" && part.bits >= 16) return part.bits == 16 ? "<f2" : "<f4";
-  return part.bits == 8 ? "|u1" : "<u" + std::to_string(part.bits / 8);
-}
-
-// `floats`: of a linear codec's own parts, which all are floating-point.
-nb::dlpack::dtype Code(const Part& part, bool floats) {
-  const bool floating = floats || (part.name == "values" && part.bits >= 16);
-  const auto code = floating ? nb::dlpack::dtype_code::Float : nb::dlpack::dtype_code::UInt;
-  return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(part.bits), 1};
-}
-
-// A numpy array's bytes, readable without the lock for as long as this lives.
-class View {
- public:
-  explicit View(nb::handle array) {
-    if (PyObject_GetBuffer(array.ptr(), &view_, PyBUF_CONTIG_RO) != 0) throw nb::python_error();
-  }
-  View(View&& other) noexcept : view_(std::exchange(other.view_, Py_buffer{})) {}
-  View& operator=(View&&) = delete;
-  ~View() { PyBuffer_Release(&view_); }
-  const void* data() const { return view_.buf; }
-  std::size_t bytes() const { return static_cast<std::size_t>(view_.len); }
-
- private:
-  Py_buffer view_{};
-};
 
 class PythonCodec final : public Codec {
  public:
@@ -76,7 +47,8 @@ class PythonCodec final : public Codec {
   }
 
   void Layout(Parts& parts) const override {
-    Guarded(codec_, "layout", "a dict of name: (length, dtype)", [&] {
+    const char* wanted = "a dict of name: (length, dtype) or (length, dtype, rows per item)";
+    Guarded(codec_, "layout", wanted, [&] {
       nb::dict spec;
       for (const Part& part : parts.parts) {
         if (Shown(part)) {
@@ -86,6 +58,7 @@ class PythonCodec final : public Codec {
       nb::object numpy = nb::module_::import_("numpy");
       std::vector<Part> made;
       std::uint64_t rows = 0;
+      bool chunks = false;
       const nb::object answer = codec_.get().attr("layout")(spec);
       for (auto [name, item] : nb::cast<nb::dict>(answer)) {
         const auto length = nb::cast<std::uint64_t>(item[nb::int_(0)]);
@@ -99,8 +72,12 @@ class PythonCodec final : public Codec {
         }
         part.in_every_slice = Lists("in_every_slice", part.name);
         part.whole = part.in_every_slice || Lists("whole", part.name);
+        if (nb::len(item) > 2) part.span = nb::cast<std::uint64_t>(item[nb::int_(2)]);
+        CheckSpan(part, length, parts.rows);
         if (part.whole) {
           part.items = length;
+        } else if (part.span > 1) {
+          chunks = true;
         } else {
           if (rows != 0 && rows != length) {
             throw std::invalid_argument("promises parts that differ in rows");
@@ -110,6 +87,10 @@ class PythonCodec final : public Codec {
         made.push_back(std::move(part));
       }
       if (made.empty()) throw std::invalid_argument("promises no parts at all");
+      if (chunks && rows != 0 && rows != parts.rows) {
+        throw std::invalid_argument("promises chunks of other rows than those of its other parts");
+      }
+      if (chunks) rows = parts.rows;
       const std::uint64_t most = kLargestGrowth * 4 * parts.elements + kAlwaysAllowed;
       std::uint64_t bytes = 0;
       for (const Part& part : made) {
@@ -172,13 +153,22 @@ class PythonCodec final : public Codec {
     std::shared_ptr<std::byte[]> memory;
   };
 
-  static std::uint64_t Items(const Part& part, std::uint64_t rows) {
-    return part.whole ? part.items : rows;
-  }
+  static std::uint64_t Items(const Part& part, std::uint64_t rows) { return part.ItemsFor(rows); }
 
   // A part that numpy has a type for; indices of odd widths are unpacked.
-  static bool Shown(const Part& part) {
-    return part.bits == 8 || part.bits == 16 || part.bits == 32 || part.name == "indices";
+  static bool Shown(const Part& part) { return part.bits % 8 == 0 || part.name == "indices"; }
+
+  static void CheckSpan(const Part& part, std::uint64_t length, std::uint64_t rows) {
+    if (part.span == 1) return;
+    if (part.whole || part.span == 0 || part.span % 8 != 0) {
+      throw std::invalid_argument("promises \"" + part.name + "\" with an item per " +
+                                  std::to_string(part.span) + " rows, no multiple of 8");
+    }
+    if (length != part.ItemsFor(rows)) {
+      throw std::invalid_argument("promises " + std::to_string(length) + " items of \"" + part.name +
+                                  "\", not one per " + std::to_string(part.span) + " rows of " +
+                                  std::to_string(rows));
+    }
   }
 
   // Parts of an earlier codec, besides the values, that this one does not mention.
@@ -233,9 +223,9 @@ class PythonCodec final : public Codec {
     using Memory = std::shared_ptr<std::byte[]>;
     auto* kept = new Memory(std::move(item.memory));
     nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<Memory*>(memory); });
-    const std::size_t shape[] = {item.items};
-    return nb::cast(nb::ndarray<nb::numpy>(kept->get(), 1, shape, owner, nullptr,
-                                           Code(item.part, floats)));
+    const std::size_t shape[] = {item.items, item.part.bits / 8};
+    return nb::cast(nb::ndarray<nb::numpy>(kept->get(), Numeric(item.part) ? 1 : 2, shape, owner,
+                                           nullptr, Code(item.part, floats)));
   }
 
   // Encodes if `promised` is not null, otherwise decodes.
@@ -284,6 +274,7 @@ class PythonCodec final : public Codec {
       part.bits = 8 * nb::cast<std::uint32_t>(array.attr("itemsize"));
       if (promised) {
         const Part* said = promised->Find(part.name);
+        if (said != nullptr && (said->span > 1 || !Numeric(*said))) SetWidth(array, *said, part);
         const bool floats = numpy.attr("float32").equal(array.attr("dtype").attr("type"));
         if (linear_ && !floats) {
           throw std::invalid_argument("produced \"" + part.name + "\" of " +
@@ -297,8 +288,9 @@ class PythonCodec final : public Codec {
         }
         part.whole = said->whole;
         part.in_every_slice = said->in_every_slice;
+        part.span = said->span;
       }
-      if (part.whole) part.items = items;
+      if (part.whole) part.items = promised && !Numeric(part) ? items * 8 / part.bits : items;
       if (!promised && items != length) {
         throw std::invalid_argument("made " + std::to_string(items) + " of \"" + part.name +
                                     "\", not " + std::to_string(length));
@@ -319,16 +311,6 @@ class PythonCodec final : public Codec {
       throw std::invalid_argument("made no \"values\"");
     }
     return made;
-  }
-
-  // Decoded values, in this machine's byte order.
-  static nb::object Float32(const nb::object& numpy, const nb::object& array) {
-    const nb::object type = array.attr("dtype");
-    if (!numpy.attr("float32").equal(type.attr("type"))) {
-      throw std::invalid_argument("made \"values\" of " + nb::cast<std::string>(type.attr("name")) +
-                                  ", not float32");
-    }
-    return array.attr("astype")("<f4", "copy"_a = false);
   }
 
   // Receivers read parts in the order of the layout, whatever the order of the dict.

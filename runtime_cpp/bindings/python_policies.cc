@@ -72,7 +72,7 @@ class PythonSlicer final : public Slicer {
       for (const Slice& slice : slices) {
         list.append(nb::make_tuple(slice.first_row, slice.rows, slice.priority, slice.channel));
       }
-      const double row_bytes = static_cast<double>(context.encoded.RowBits()) / 8;
+      const double row_bytes = context.encoded.RowBits() / 8;
       const nb::object answer = slicer_.get().attr("cut")(list, row_bytes, context.round);
       std::vector<Slice> cut;
       for (nb::handle item : answer) {

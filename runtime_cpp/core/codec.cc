@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -17,6 +18,29 @@ std::uint64_t Parts::SliceBytes(std::uint64_t first, std::uint64_t count) const 
     if (part.IsIn(first)) bytes += part.BytesFor(count);
   }
   return bytes;
+}
+
+double Parts::RowBits() const {
+  double bits = 0;
+  for (const Part& part : parts) {
+    if (!part.whole) bits += static_cast<double>(part.bits) / static_cast<double>(part.span);
+  }
+  return bits;
+}
+
+std::uint64_t Parts::Granule() const {
+  std::uint64_t rows = 1;
+  for (const Part& part : parts) {
+    if (!part.whole) rows = std::lcm(rows, part.span * (8 / std::gcd(part.bits, 8u)));
+  }
+  return rows;
+}
+
+std::uint64_t Parts::RowsIn(std::uint64_t bytes) const {
+  const std::uint64_t step = std::lcm(Granule(), std::uint64_t{8});
+  std::uint64_t step_bits = 0;
+  for (const Part& part : parts) step_bits += part.whole ? 0 : step / part.span * part.bits;
+  return step * std::max<std::uint64_t>(1, bytes * 8 / std::max<std::uint64_t>(1, step_bits));
 }
 
 Parts Parts::Dense(std::uint64_t elements, const float* values,
@@ -126,6 +150,11 @@ const char* CodecChain::CheckSlice(const Parts& layout, std::uint64_t first_row,
                                    std::uint64_t payload_bytes) const {
   if (total_rows > layout.rows) return "more rows than the codec makes";
   if (payload_bytes != layout.SliceBytes(first_row, rows)) return "slice of the wrong size";
+  const std::uint64_t granule = layout.Granule();
+  if (granule > 8 && first_row % granule != 0) return "slice that begins within a chunk";
+  if (granule > 8 && rows % granule != 0 && first_row + rows != total_rows) {
+    return "slice that ends within a chunk";
+  }
   return nullptr;
 }
 

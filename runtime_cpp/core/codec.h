@@ -7,6 +7,10 @@
 // parts (a codebook) travel in the first slice; small ones that every slice needs (a scale) in
 // each. Rows of parts with odd widths are packed, so slices begin at multiples of eight rows.
 //
+// A part may be packed: one item stands for a chunk of `span` rows, and its bits have any meaning (a
+// scale, or the places and values of what was selected of the chunk). Chunks are never cut, so a codec
+// sees whole ones in every slice, except that the last chunk of a shard may have fewer rows.
+//
 // A codec can describe its output without producing it (Layout): the simulator needs no more for
 // sizes, and the receiver checks every slice against it. Sizes may depend on the round, and on whether
 // it is the last: what a codec has kept until then is lost unless it is sent.
@@ -35,15 +39,18 @@ namespace geomx {
 
 struct Part {
   std::string name;
-  std::uint32_t bits = 32;     // per row, or per item of a whole part
+  std::uint32_t bits = 32;     // of an item
   bool whole = false;
   bool in_every_slice = false; // of a whole part: not in the first slice alone
-  std::uint64_t items = 0;     // of a whole part; others have one item per row
+  std::uint64_t items = 0;     // of a whole part
+  std::uint64_t span = 1;      // of others: one item per so many rows
   const std::byte* data = nullptr;  // null in a layout
 
-  std::uint64_t BytesFor(std::uint64_t rows) const {
-    return ((whole ? items : rows) * bits + 7) / 8;
+  std::uint64_t ItemsFor(std::uint64_t rows) const {
+    return whole ? items : (rows + span - 1) / span;
   }
+  // The bytes of so many rows from the beginning of a chunk on.
+  std::uint64_t BytesFor(std::uint64_t rows) const { return (ItemsFor(rows) * bits + 7) / 8; }
   bool IsIn(std::uint64_t first_row) const { return !whole || in_every_slice || first_row == 0; }
 };
 
@@ -66,20 +73,15 @@ struct Parts {
     return const_cast<Part*>(static_cast<const Parts*>(this)->Find(name));
   }
 
-  // Bits of one row, over all parts that are not whole.
-  std::uint64_t RowBits() const {
-    std::uint64_t bits = 0;
-    for (const Part& part : parts) bits += part.whole ? 0 : part.bits;
-    return bits;
-  }
+  // Bits of one row in the mean, over all parts that are not whole.
+  double RowBits() const;
 
-  // Whether some row ends within a byte, so that slices must begin at multiples of eight rows.
-  bool Packed() const {
-    for (const Part& part : parts) {
-      if (!part.whole && part.bits % 8 != 0) return true;
-    }
-    return false;
-  }
+  // Slices must begin at multiples of so many rows: with a chunk, and with a byte of every part.
+  std::uint64_t Granule() const;
+
+  // The most rows that fit into so many bytes, of parts that are not whole: a multiple of the granule
+  // and of eight, at least one.
+  std::uint64_t RowsIn(std::uint64_t bytes) const;
 
   // Returns new memory of `bytes` that lives as long as these parts and every copy of their owners.
   std::byte* Allocate(std::size_t bytes) {

@@ -35,6 +35,20 @@ std::vector<Slice> IntoFrames(std::span<const Slice> slices, std::uint32_t frame
   return frames;
 }
 
+// Moves the cuts of slicers, which know nothing of chunks, up to where the next chunk begins. Slices
+// that lose all their rows are left out.
+void BetweenChunks(std::uint64_t granule, std::uint64_t rows, std::vector<Slice>& slices) {
+  const auto moved = [=](std::uint64_t row) {
+    return static_cast<std::uint32_t>(std::min(rows, (row + granule - 1) / granule * granule));
+  };
+  for (Slice& slice : slices) {
+    const std::uint32_t end = moved(std::uint64_t{slice.first_row} + slice.rows);
+    slice.first_row = moved(slice.first_row);
+    slice.rows = end - slice.first_row;
+  }
+  if (rows > 0) std::erase_if(slices, [](const Slice& slice) { return slice.rows == 0; });
+}
+
 bool Reliable(const Slice& slice) { return slice.channel == 0; }
 
 }  // namespace
@@ -82,8 +96,7 @@ void Encoder::Encode(Pipeline& pipeline, const ShardValue& value, Encoding& enco
 
 // The most rows that fit into a frame.
 std::uint64_t Encoder::FrameRows(const Parts& encoded) const {
-  const std::uint64_t row_bits = std::max<std::uint64_t>(1, encoded.RowBits());
-  return std::max<std::uint64_t>(8, state_.config.frame_bytes * 8ull / row_bits / 8 * 8);
+  return encoded.RowsIn(state_.config.frame_bytes);
 }
 
 // How many frames of a slice leave as one message. Where no other message comes between the frames
@@ -112,8 +125,10 @@ const std::vector<Slice>& Encoder::Slices(Pipeline& pipeline, const Header& head
     const SliceContext context{shard, header.round, encoded, survives_holes, state_.losses.Ratio()};
     for (const auto& slicer : pipeline.slicers) slicer->Cut(context, slices);
   }
+  const std::uint64_t granule = encoded.Granule();
+  if (granule > 8) BetweenChunks(granule, encoded.rows, slices);
   for (const Slice& slice : slices) {
-    if (slice.first_row % 8 != 0 && encoded.Packed()) {
+    if (slice.first_row % 8 != 0 && granule > 1) {
       throw std::runtime_error("a slicer cut packed rows at row " +
                                std::to_string(slice.first_row) + ", no multiple of 8");
     }

@@ -202,8 +202,7 @@ void DeviceStaging::Lift(Parts parts, const Mark& complete, const DeviceValue::E
     part.data = buffer.get();
     here->owners.push_back(buffer);
   }
-  const std::uint64_t row_bits = std::max<std::uint64_t>(1, there->RowBits());
-  const std::uint64_t piece = std::max<std::uint64_t>(8, piece_ * 8 / row_bits / 8 * 8);
+  const std::uint64_t piece = there->RowsIn(piece_);
   std::uint64_t first = 0;
   do {
     const std::uint64_t end = std::min(there->rows, first + piece);

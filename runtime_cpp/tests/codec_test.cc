@@ -208,6 +208,69 @@ class Halved final : public Codec {
   Stage stage() const override { return Stage::kCast; }
 };
 
+// A packed part: of every chunk of 16 values the first and their number, in four bytes. With it, a byte
+// per row, so that both kinds of parts are cut alike.
+class FirstOfChunk final : public Codec {
+ public:
+  static constexpr std::uint64_t kSpan = 16;
+
+  void Layout(Parts& parts) const override {
+    parts.parts = {{.name = "rows", .bits = 8}, {.name = "chunks", .bits = 32, .span = kSpan}};
+  }
+  void Encode(Parts& parts) override {
+    const auto* in = reinterpret_cast<const float*>(parts.Find("values")->data);
+    Layout(parts);
+    std::byte* rows = parts.Allocate(parts.rows);
+    std::byte* chunks = parts.Allocate(parts.parts[1].BytesFor(parts.rows));
+    for (std::uint64_t i = 0; i < parts.rows; ++i) {
+      rows[i] = std::byte{1};
+      if (i % kSpan == 0) std::memcpy(chunks + i / kSpan * sizeof *in, in + i, sizeof *in);
+    }
+    parts.parts[0].data = rows;
+    parts.parts[1].data = chunks;
+  }
+  void Decode(Parts& parts) const override {
+    auto* out = reinterpret_cast<float*>(parts.Allocate(parts.rows * sizeof(float)));
+    for (std::uint64_t i = 0; i < parts.rows; ++i) {
+      CHECK(parts.parts[0].data[i] == std::byte{1});
+      std::memcpy(out + i, parts.parts[1].data + i / kSpan * sizeof *out, sizeof *out);
+    }
+    parts.parts = {{.name = "values", .data = reinterpret_cast<std::byte*>(out)}};
+  }
+};
+
+TEST(PackedPartsAreCutBetweenChunks) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    Random random(seed);
+    std::vector<float> values(Between(random, 1, 100));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i + 1);
+    CodecChain chain = Chain<FirstOfChunk>();
+    Parts parts = Parts::Dense(values.size(), values.data(), nullptr);
+    chain.Encode(parts);
+    CHECK_EQ(parts.Granule(), 16u);
+    CHECK_EQ(parts.RowBits(), 10.0);
+    CHECK_EQ(parts.RowsIn(1), 16u);
+    CHECK_EQ(parts.RowsIn(59), 32u);  // 20 bytes per chunk
+    CHECK_EQ(parts.SliceBytes(0, parts.rows), values.size() + 4 * ((values.size() + 15) / 16));
+    std::vector<float> out(values.size(), 0.0f);
+    for (std::uint64_t first = 0; first < parts.rows;) {
+      const std::uint64_t count = std::min(16 * Between(random, 1, 3), parts.rows - first);
+      const std::vector<std::byte> slice = SliceOf(parts, first, count);
+      const auto decode = [&](std::uint64_t at) {
+        const char* reason = chain.DecodeInto(slice, values.size(), at, count, parts.rows, true, out.data());
+        return std::string(reason == nullptr ? "" : reason);
+      };
+      CHECK_EQ(decode(first), "");
+      CHECK_EQ(decode(first + 8), "slice that begins within a chunk");
+      if (first > 0 && first + count == parts.rows && count % 16 != 0) {
+        CHECK_EQ(decode(first - 16), "slice that ends within a chunk");
+      }
+      first += count;
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) CHECK_EQ(out[i], values[i / 16 * 16]);
+  });
+}
+
 TEST(CastsFollowSelectionsInAnyOrder) {
   // EveryThird adds indices; if it were second, they would follow the part of Halved.
   const Parts before = Chain<Halved, EveryThird>().Layout(30);

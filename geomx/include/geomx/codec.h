@@ -1,4 +1,4 @@
-// What a codec in a shared library says to geomx: the whole interface, version 1.
+// What a codec in a shared library says to geomx: the whole interface, version 2.
 //
 // A plugin that is not part of geomx's own build compiles a codec against this header alone and names the
 // library in what its hook returns: geomx.Native("codec", "mine", options, library="/path/to/mine.so").
@@ -9,7 +9,9 @@
 //
 // A codec turns a vector of float32 values into parts. Parts of one item per row are cut into slices
 // between rows; a part that is GEOMX_WHOLE stays in one piece and rides in the first slice, or in each of
-// them (GEOMX_IN_EVERY_SLICE: for scales). geomx allocates every part by what the layout promised, so a
+// them (GEOMX_IN_EVERY_SLICE: for scales). A part may have one item per `span` rows, for example the scale of
+// a chunk of values, or all that was selected of it in bits of the codec's own; slices are then cut between
+// chunks, and the last chunk may have fewer rows. geomx allocates every part by what the layout promised, so a
 // promise cannot be broken. Codecs that choose rows promise fewer rows than there are values, and a part
 // "indices" of 32 bits; they must be the first on their link. Parts of codecs before this one pass by.
 //
@@ -31,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GEOMX_CODEC_ABI 1u
+#define GEOMX_CODEC_ABI 2u
 #define GEOMX_REFUSED "refused: "
 #define GEOMX_EXPORT __attribute__((visibility("default")))
 
@@ -60,7 +62,8 @@ typedef struct {
   char name[16];   // zero-terminated; "indices" is for codecs that choose rows
   uint32_t bits;   // of an item: a multiple of 8
   uint32_t flags;
-  uint64_t items;  // of a whole part; others have one item per row
+  uint64_t items;  // of a whole part
+  uint64_t span;   // of others: one item per so many rows, a multiple of 8; 0: one per row
 } geomx_part;
 
 typedef struct {
@@ -113,12 +116,13 @@ class Refused : public std::runtime_error {
 };
 
 inline void AddPart(geomx_layout* layout, const char* name, uint32_t bits, uint32_t flags = 0,
-                    uint64_t items = 0) {
+                    uint64_t items = 0, uint64_t span = 0) {
   geomx_part& part = layout->parts[layout->count++];
   std::snprintf(part.name, sizeof part.name, "%s", name);
   part.bits = bits;
   part.flags = flags;
   part.items = items;
+  part.span = span;
 }
 
 // Calls a C++ function from C: what it throws is returned as text.

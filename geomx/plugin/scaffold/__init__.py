@@ -19,8 +19,9 @@ from geomx.plugin.api import api_version
 from geomx.plugin.registry import Registry
 
 KINDS = {
-    "codec": "accel", "native": "accel", "slicer": "accel", "sync": "sync", "placement": "accel",
-    "overlay": "accel", "optimizer": "accel", "workload": "workload", "network": "network",
+    "codec": "accel", "packed": "accel", "native": "accel", "slicer": "accel", "sync": "sync",
+    "placement": "accel", "overlay": "accel", "optimizer": "accel", "workload": "workload",
+    "network": "network",
 }  # fmt: skip
 """The values of ``--kind``, and the kind of plugin that each registers."""
 
@@ -70,7 +71,7 @@ def new_plugin(name: str, kind: str, folder: Path) -> list[Path]:
         "project": project.name,
         "module": f"geomx_{name}",
         "type": "".join(part.capitalize() for part in name.split("_")),
-        "kind": "codec in C++" if kind == _NATIVE else kind,
+        "kind": {_NATIVE: "codec in C++", "packed": "packed codec"}.get(kind, kind),
         "source": f"{name}.cc" if kind == _NATIVE else f"geomx_{name}.py",
         "registered": registered,
         "words": _WORDS[registered].format(name=name),
