@@ -53,14 +53,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 # round late, and with asynchronous parties.
 LEARNS = 0.5
 LEARNS_SLOWLY = 0.3
-SLOW = {"bisparse", "mpq", "twobit", "dgt", "mixedsync"}
+SLOW = {"bisparse", "mpq", "twobit", "sparseloco", "dgt", "mixedsync"}
 
 LOSSLESS = {"p3", "multigps"}
 # The effect of these on a value does not depend on other values.
 VALUE_BY_VALUE = LOSSLESS | {"fp16"}
 # Under these, pushes do not depend on durations.
 CLOCKLESS = {"diloco", "fsa", "hfa"}
-DETERMINISTIC = sorted({"p3", "multigps", "fp16", "bisparse", "mpq", "twobit"} & {*ACCELERATORS})
+PREDICTED = {"p3", "multigps", "fp16", "bisparse", "mpq", "twobit", "lowbit", "sparseloco"}
+DETERMINISTIC = sorted(PREDICTED & {*ACCELERATORS})
 
 
 DATA = ("wan_push", "wan_pull", "lan")  # control traffic may depend on time

@@ -63,6 +63,7 @@ def test_repetitions_are_counted(
         pytest.param(("diloco", {"h": 3}), [], marks=pytest.mark.needs("diloco")),
         pytest.param(None, ["p3", "fp16"], marks=pytest.mark.needs("p3", "fp16")),
         pytest.param(None, ["twobit"], marks=pytest.mark.needs("twobit")),
+        pytest.param(None, ["sparseloco"], marks=pytest.mark.needs("sparseloco")),
     ],
 )
 def test_repetitions_with_plugins_that_describe_their_state_are_counted(

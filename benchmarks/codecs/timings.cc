@@ -150,6 +150,11 @@ std::vector<Subject> Subjects() {
   };
   const auto half = make("fp16", {});
   const auto two = [&](double threshold) { return make("twobit", {{"threshold", threshold}}); };
+  const auto low = [&](double bits) {
+    return make("lowbit", {{"bits", bits}, {"chunk", 256}, {"shared", 0}});
+  };
+  const auto sparseloco = make("sparseloco", {{"chunk", 4096}, {"kept", 64}, {"times", 1},
+                                              {"bits", 2}, {"decay", 1}, {"shared", 0}});
   return {
       {"copy", {}, 0, 12},
       {"fp16", {half}, 6, 10},
@@ -159,6 +164,9 @@ std::vector<Subject> Subjects() {
                                                 {"times", 2}, {"flush", 0}})}, 4, 0.32},
       {"mpq", {std::make_shared<BySizeFactory>(1000, CodecChain::Factories{half},
                                                CodecChain::Factories{sparse(0)})}, 12, 0.16},
+      {"lowbit 8", {low(8)}, 13.02, 9.02},
+      {"lowbit 4", {low(4)}, 12.52, 8.52},
+      {"sparseloco", {sparseloco}, 12.03, 0.14},
       {"twobit", {two(0)}, 20.25, 8.25},
       {"twobit fixed", {two(0.02)}, 12.25, 8.25},
   };
@@ -174,7 +182,7 @@ struct Slice {
 
 std::vector<Slice> Cut(const Parts& parts) {
   std::vector<Slice> slices;
-  const std::uint64_t step = kFrameBytes * 8 / std::max<std::uint64_t>(1, parts.RowBits()) / 8 * 8;
+  const std::uint64_t step = parts.RowsIn(kFrameBytes);
   for (std::uint64_t first = 0; first < parts.rows; first += step) {
     Slice slice{first, std::min(step, parts.rows - first), {}};
     for (const Part& part : parts.parts) {

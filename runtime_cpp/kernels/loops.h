@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/integers.h"
 #include "kernels/level.h"
 #include "kernels/sparse.h"
 #include "kernels/steps.h"
@@ -24,6 +25,14 @@ struct Loops {
   void (*narrow_bfloat)(const float* in, std::uint16_t* out, std::uint64_t n);
   void (*widen_bfloat)(const std::byte* in, float* out, std::uint64_t n);
   void (*widen_bfloat_add)(const std::byte* in, float* out, std::uint64_t n);
+
+  // integers.h; blocks of whole chunks
+  void (*encode_integers)(const Integers& format, const float* added, float* residual,
+                          std::byte* codes, float* scales, std::uint64_t n);
+  void (*decode_integers)(const Integers& format, const std::byte* codes, const std::byte* scales,
+                          float* out, std::uint64_t n);
+  void (*decode_integers_add)(const Integers& format, const std::byte* codes,
+                              const std::byte* scales, float* out, std::uint64_t n);
 
   // sums.h; 1 to 4 terms, at most kRun elements for the sums over elements
   void (*add)(float* sum, const float* const* terms, std::size_t count, std::uint64_t n);

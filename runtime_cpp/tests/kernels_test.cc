@@ -9,7 +9,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "kernels/chunks.h"
 #include "kernels/half.h"
+#include "kernels/integers.h"
 #include "kernels/level.h"
 #include "kernels/memory.h"
 #include "kernels/thread_pool.h"
@@ -98,6 +100,30 @@ std::vector<std::uint32_t> Everything(std::uint64_t seed, std::uint64_t n, bool 
   Collect(bits, worth);
   Worth(0.3f, bytes.data(), view(worth), n);
   Collect(bits, worth);
+
+  for (const unsigned width : {8u, 4u}) {
+    const Integers format{.bits = width, .chunk = 64};
+    std::vector<std::byte> integers((n * width + 7) / 8);
+    Values residual = a, scales((n + 63) / 64), out = c;
+    EncodeIntegers(format, view(c), view(residual), integers.data(), scales.data(), n);
+    Collect(bits, residual);
+    Collect(bits, integers);
+    Collect(bits, scales);
+    const auto* levels = reinterpret_cast<const std::byte*>(scales.data());
+    DecodeIntegersAdd(format, bytes.data() + shift, levels, view(out), n);
+    Collect(bits, out);
+    DecodeIntegers(format, bytes.data() + shift, levels, view(out), n);
+    Collect(bits, out);
+  }
+  Values total = a;
+  std::vector<Entries> chosen((n + 103) / 104);
+  TakeLargest({.added = view(c), .decay = 0.75f}, view(total), n, 104, 9,
+              [&](std::uint64_t chunk, const Entries& entries) { chosen[chunk] = entries; });
+  Collect(bits, total);
+  for (const Entries& entries : chosen) {
+    Collect(bits, entries.indices);
+    Collect(bits, entries.values);
+  }
 
   const Descent step{.rate = 0.01f, .wd = 0.02f, .rescale = 0.5f, .clip = 3.0f};
   const Moments moments{.beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f};
@@ -246,6 +272,41 @@ TEST(KernelsFindLargeValues) {
     for (std::size_t i = 0; i < found.size(); ++i) {
       CHECK_EQ(Magnitude(found.values[i]), Magnitude(values[found.indices[i]]));
     }
+  });
+}
+
+TEST(KernelsTakeTheLargestOfEveryChunk) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    Random random(seed);
+    const std::uint64_t n = Between(random, 1, 3000), span = Between(random, 1, 700);
+    const std::uint64_t kept = Between(random, 1, span);
+    Values sum = Draw(random, n, false), added = Draw(random, n, false);
+    if (Chance(random, 0.3)) {  // mostly zeros, and equal magnitudes
+      for (float& value : sum) value = value < 0.4f ? 0.0f : -0.5f;
+      added.assign(n, 0.0f);
+    }
+    Values expected(n);
+    for (std::uint64_t i = 0; i < n; ++i) expected[i] = 0.5f * sum[i] + added[i];
+    std::uint64_t next = 0;
+    TakeLargest({.added = added.data(), .decay = 0.5f}, sum.data(), n, span, kept,
+                [&](std::uint64_t chunk, const Entries& entries) {
+                  CHECK_EQ(chunk, next++);
+                  const std::uint64_t first = chunk * span, count = std::min(span, n - first);
+                  const auto magnitude = [&](std::uint32_t i) { return Magnitude(sum[first + i]); };
+                  std::vector<std::uint32_t> order(count);
+                  for (std::uint32_t i = 0; i < count; ++i) order[i] = i;
+                  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t i, std::uint32_t j) {
+                    return magnitude(i) > magnitude(j);
+                  });
+                  order.resize(std::min(kept, count));
+                  std::sort(order.begin(), order.end());
+                  CHECK(entries.indices == order);
+                  for (std::size_t i = 0; i < order.size(); ++i) {
+                    CHECK_EQ(Magnitude(entries.values[i]), magnitude(order[i]));
+                  }
+                });
+    CHECK_EQ(next, (n + span - 1) / span);
+    CHECK(sum == expected);
   });
 }
 

@@ -19,6 +19,7 @@ GEOMX_EACH float RootOf(float value) { return __builtin_sqrtf(value); }
 
 #include "kernels/levels/bfloat.h"
 #include "kernels/levels/half.h"
+#include "kernels/levels/integers.h"
 #include "kernels/levels/sparse.h"
 #include "kernels/levels/steps.h"
 #include "kernels/levels/sums.h"
@@ -31,6 +32,9 @@ static constexpr Loops kLoops = {
     .narrow_bfloat = NarrowBfloat,
     .widen_bfloat = WidenBfloatInto<false>,
     .widen_bfloat_add = WidenBfloatInto<true>,
+    .encode_integers = EncodeIntegersIn,
+    .decode_integers = DecodeIntegersInto<false>,
+    .decode_integers_add = DecodeIntegersInto<true>,
     .add = Add,
     .add_bytes = AddBytes,
     .squares = Squares,

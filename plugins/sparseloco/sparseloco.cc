@@ -1,0 +1,232 @@
+// Sends the largest values of every chunk of a shard in two bits each, and keeps the rest for later.
+//
+//   e <- decay e + g;  send Q(largest `kept` of each chunk of e);  e <- e - what was sent
+//
+// Q maps a value to its sign and one of two magnitudes per chunk: the means of the chosen values below
+// and of those above the mean magnitude of all chosen ones. With `bits` 32, values are sent as they are.
+//
+// A chunk is one item of a packed part, padded to whole bytes:
+//
+//   2 x 16 bits     the magnitudes as bfloat16, the smaller first; not with `bits` 32
+//   kept x `bits`   the values: sign (1: negative) in bit 1, and in bit 0 which magnitude; or float32
+//   kept x w bits   their places in the chunk, ascending, w = ceil(log2 span); not if all are kept
+//
+// All chunks of a shard are equally long, a multiple of 8 elements, so that a short shard does not pay
+// for a whole chunk; the last may have fewer. Shards for which this saves nothing stay dense.
+//
+// The same codec encodes answers: sums of the parties' pushes, with `times` as many values. All parties
+// must receive the same values, as their replicas of the weights would diverge otherwise. The error of
+// an answer therefore belongs to the sum and not to a receiver (`shared`), and one encoding serves all.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "core/natives.h"
+#include "core/plugin_failure.h"
+#include "kernels/bfloat.h"
+#include "kernels/bits.h"
+#include "kernels/chunks.h"
+#include "kernels/device.h"
+#include "kernels/sums.h"
+
+namespace geomx {
+namespace {
+
+constexpr std::uint64_t kMagnitudes = 2 * sizeof(std::uint16_t);  // bytes
+
+// The form of a shard's chunks.
+struct Form {
+  std::uint64_t span = 8;  // elements
+  std::uint64_t kept = 1;  // values
+  std::uint32_t value_bits = 2, place_bits = 0;
+
+  bool quantised() const { return value_bits == 2; }
+  std::uint64_t ValueBytes(std::uint64_t count) const { return (count * value_bits + 7) / 8; }
+  std::uint64_t PlacesAt() const { return (quantised() ? kMagnitudes : 0) + ValueBytes(kept); }
+  std::uint64_t Bytes() const { return PlacesAt() + (kept * place_bits + 7) / 8; }
+};
+
+class SparseLoco final : public Codec {
+ public:
+  SparseLoco(const Options& options, const ShardInfo& shard)
+      : chunk_(static_cast<std::uint64_t>(Require(options, "chunk"))),
+        kept_(static_cast<std::uint64_t>(Require(options, "kept"))),
+        times_(static_cast<std::uint64_t>(Require(options, "times"))),
+        bits_(static_cast<std::uint32_t>(Require(options, "bits"))),
+        decay_(static_cast<float>(Require(options, "decay"))),
+        shared_(Require(options, "shared") != 0),
+        shard_(shard) {
+    if (chunk_ < 8 || chunk_ > kernels::kLongestSpan || kept_ < 1 || kept_ > chunk_ || times_ < 1) {
+      throw std::invalid_argument("kept must be 1 to chunk, and chunk 8 to 65536");
+    }
+    if (bits_ != 2 && bits_ != 32) throw std::invalid_argument("bits must be 2 or 32");
+  }
+
+  void Layout(Parts& parts) const override {
+    if (!IsDense(parts)) return;
+    const Form form = FormOf(parts.elements);
+    const std::uint64_t chunks = (parts.elements + form.span - 1) / form.span;
+    if (chunks * form.Bytes() >= parts.elements * sizeof(float)) return;
+    parts.parts.assign(1, {.name = "chunks",
+                           .bits = static_cast<std::uint32_t>(8 * form.Bytes()),
+                           .span = form.span});
+  }
+
+  void Encode(Parts& parts) override {
+    const Part* values = parts.Find("values");
+    const auto* added = values ? reinterpret_cast<const float*>(values->data) : nullptr;
+    Layout(parts);
+    Part* chunks = parts.Find("chunks");
+    if (chunks == nullptr) return;
+    const Form form = FormOf(parts.elements);
+    float* error = error_.At(kernels::Host(), parts.elements);
+    std::byte* out = parts.Allocate(chunks->BytesFor(parts.rows));
+    kernels::TakeLargest({.added = added, .decay = decay_}, error, parts.elements, form.span,
+                         form.kept, [&](std::uint64_t chunk, const kernels::Entries& chosen) {
+                           Write(form, chosen, error + chunk * form.span,
+                                 out + chunk * form.Bytes());
+                         });
+    chunks->data = out;
+  }
+
+  void Decode(Parts& parts) const override {
+    if (parts.Find("chunks") == nullptr) return;
+    auto* values = reinterpret_cast<float*>(parts.Allocate(parts.rows * sizeof(float)));
+    DecodeStraight(parts, true, values);
+    parts.parts.assign(1, {.name = "values", .data = reinterpret_cast<std::byte*>(values)});
+  }
+
+  bool DecodeStraight(const Parts& parts, bool overwrite, float* out) const override {
+    const Part* chunks = parts.Find("chunks");
+    if (chunks == nullptr) return false;
+    const Form form = FormOf(parts.elements);
+    if (overwrite) std::memset(out, 0, parts.rows * sizeof(float));
+    const std::byte* item = chunks->data;
+    for (std::uint64_t at = 0; at < parts.rows; at += form.span, item += form.Bytes()) {
+      Read(form, item, std::min(form.span, parts.rows - at), out + at);
+    }
+    return true;
+  }
+
+  std::span<const float> Kept() override {
+    if (error_.empty()) return {};
+    return {error_.At(kernels::Host(), shard_.elements), shard_.elements};
+  }
+  bool Absorb(std::span<const float> relayed) override {
+    const float* const terms[] = {relayed.data()};
+    kernels::Add(error_.At(kernels::Host(), relayed.size()), terms, 1, relayed.size());
+    return true;
+  }
+
+  void Exchange(Archive& archive) override { archive(error_); }
+  bool Stateless() const override { return shared_; }
+  bool FixedSize() const override { return true; }
+
+ private:
+  static bool IsDense(const Parts& parts) {
+    return Codec::Concerns(parts) && parts.parts.size() == 1 && parts.rows == parts.elements;
+  }
+
+  Form FormOf(std::uint64_t elements) const {
+    const std::uint64_t chunks = std::max<std::uint64_t>(1, (elements + chunk_ - 1) / chunk_);
+    Form form;
+    form.span = std::max<std::uint64_t>(8, ((elements + chunks - 1) / chunks + 7) / 8 * 8);
+    form.kept = std::clamp<std::uint64_t>(form.span * kept_ / chunk_ * times_, 1, form.span);
+    form.value_bits = bits_;
+    form.place_bits = form.kept == form.span
+                          ? 0
+                          : static_cast<std::uint32_t>(std::bit_width(form.span - 1));
+    return form;
+  }
+
+  // Writes one chunk's item, and subtracts it from `error`, the chunk's own.
+  static void Write(const Form& form, const kernels::Entries& chosen, float* error,
+                    std::byte* item) {
+    const std::uint64_t count = chosen.size();
+    std::memset(item, 0, form.Bytes());
+    if (form.quantised()) {
+      WriteQuantised(chosen, error, item);
+    } else {
+      std::memcpy(item, chosen.values.data(), count * sizeof(float));
+      for (const std::uint32_t place : chosen.indices) error[place] = 0;
+    }
+    if (form.place_bits == 0) return;
+    PackBits(chosen.indices.data(), count, form.place_bits, item + form.PlacesAt());
+  }
+
+  static void WriteQuantised(const kernels::Entries& chosen, float* error, std::byte* item) {
+    const std::uint64_t count = chosen.size();
+    double total = 0, large = 0;
+    std::uint64_t larger = 0;
+    for (const float value : chosen.values) total += std::fabs(value);
+    const double mean = total / static_cast<double>(count);
+    const auto is_large = [&](float value) { return !(std::fabs(value) < mean); };  // NaN is
+    for (const float value : chosen.values) {
+      larger += is_large(value);
+      large += is_large(value) ? std::fabs(value) : 0;
+    }
+    const std::uint64_t smaller = count - larger;
+    float magnitudes[2] = {
+        smaller == 0 ? 0 : static_cast<float>((total - large) / static_cast<double>(smaller)),
+        larger == 0 ? 0 : static_cast<float>(large / static_cast<double>(larger))};
+    std::uint16_t narrow[2];
+    kernels::NarrowBfloat(magnitudes, narrow, 2);
+    std::memcpy(item, narrow, sizeof narrow);
+    kernels::WidenBfloat(item, magnitudes, 2);
+    std::byte* codes = item + kMagnitudes;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const float value = chosen.values[i];
+      const unsigned code = (std::signbit(value) ? 2u : 0u) | (is_large(value) ? 1u : 0u);
+      codes[i / 4] |= static_cast<std::byte>(code << 2 * (i % 4));
+      const float sent = std::copysign(magnitudes[code & 1], value);
+      float& left = error[chosen.indices[i]];
+      left = std::isfinite(sent) ? left - sent : 0;
+    }
+  }
+
+  // Adds one chunk of `elements` to `out`.
+  static void Read(const Form& form, const std::byte* item, std::uint64_t elements, float* out) {
+    const std::uint64_t count = std::min(form.kept, elements);
+    std::uint32_t places[kernels::kLongestSpan / 64];
+    float magnitudes[2] = {0, 0};
+    const std::byte* values = item;
+    if (form.quantised()) {
+      kernels::WidenBfloat(item, magnitudes, 2);
+      values += kMagnitudes;
+    }
+    const float levels[4] = {magnitudes[0], magnitudes[1], -magnitudes[0], -magnitudes[1]};
+    for (std::uint64_t first = 0; first < count; first += std::size(places)) {
+      const std::uint64_t few = std::min<std::uint64_t>(std::size(places), count - first);
+      if (form.place_bits == 0) {
+        for (std::uint64_t i = 0; i < few; ++i) places[i] = static_cast<std::uint32_t>(first + i);
+      } else {  // `first` is a multiple of 8, so these places begin with a byte
+        UnpackBits(item + form.PlacesAt() + first * form.place_bits / 8, few, form.place_bits,
+                   places);
+      }
+      for (std::uint64_t i = 0; i < few; ++i) {
+        if (places[i] >= elements) throw Refusal("sparseloco: a place beyond its chunk");
+        const std::uint64_t entry = first + i;
+        float value;
+        if (form.quantised()) {
+          value = levels[std::to_integer<unsigned>(values[entry / 4]) >> 2 * (entry % 4) & 3u];
+        } else {
+          std::memcpy(&value, values + entry * sizeof value, sizeof value);
+        }
+        out[places[i]] += value;
+      }
+    }
+  }
+
+  std::uint64_t chunk_, kept_, times_;
+  std::uint32_t bits_;
+  float decay_;
+  bool shared_;
+  ShardInfo shard_;
+  kernels::Resident error_;  // what has not been sent; allocated by the first encoding
+};
+
+const Registered<NativeCodecs> registered("sparseloco", MakeCodecFactory<SparseLoco>);
+
+}  // namespace
+}  // namespace geomx

@@ -1,0 +1,203 @@
+// SparseLoCo's codec: the largest values of every chunk are sent, everything that is not sent is kept,
+// sizes follow the formula, and invalid bytes are refused.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "core/natives.h"
+#include "core/plugin_failure.h"
+#include "tests/seeds.h"
+
+namespace geomx {
+namespace {
+
+using check::Between;
+using check::Random;
+using Values = std::vector<float>;
+
+Options Defaults() {
+  return {{"chunk", 4096}, {"kept", 64}, {"times", 1}, {"bits", 2}, {"decay", 1}, {"shared", 0}};
+}
+
+CodecChain Chain(const Options& options, std::uint64_t elements) {
+  return CodecChain({NativeCodecs::Instance().Create("sparseloco", options)},
+                    ShardInfo{.elements = static_cast<std::uint32_t>(elements)});
+}
+
+Values Draw(Random& random, std::uint64_t elements) {
+  Values values(elements);
+  for (float& value : values) value = check::Uniform(random, -1, 1) * check::Uniform(random, 0, 1);
+  return values;
+}
+
+// Encodes, and decodes in slices of whole chunks in a random order.
+Values Send(CodecChain& chain, const Values& values, Random& random) {
+  Parts parts = Parts::Dense(values.size(), values.data(), nullptr);
+  chain.Encode(parts);
+  CHECK_EQ(parts.SliceBytes(0, parts.rows),
+           chain.Layout(values.size()).SliceBytes(0, parts.rows));
+  const std::uint64_t step = parts.Granule() * Between(random, 1, 3);
+  std::vector<std::uint64_t> starts;
+  for (std::uint64_t first = 0; first < parts.rows; first += step) starts.push_back(first);
+  std::shuffle(starts.begin(), starts.end(), random);
+  Values out(values.size(), 7.0f);
+  for (const std::uint64_t first : starts) {
+    const std::uint64_t count = std::min(step, parts.rows - first);
+    std::vector<std::byte> slice(1);  // payloads need not be aligned
+    for (const Part& part : parts.parts) {
+      const std::byte* start = part.data + part.BytesFor(first);
+      slice.insert(slice.end(), start, start + part.BytesFor(count));
+    }
+    const char* reason = chain.DecodeInto(Bytes(slice).subspan(1), values.size(), first, count,
+                                          parts.rows, true, out.data());
+    CHECK_EQ(std::string(reason == nullptr ? "" : reason), "");
+  }
+  return out;
+}
+
+// What was sent and what is kept add up to what was fed, in every round and with any options.
+TEST(SparseLocoLosesNothing) {
+  check::ForSeeds(30, [](std::uint64_t seed) {
+    Random random(seed);
+    const std::uint64_t elements = Between(random, 40, 9000);
+    Options options = Defaults();
+    options["chunk"] = static_cast<double>(Between(random, 64, 4096));
+    options["kept"] = static_cast<double>(Between(random, 1, 64));
+    options["times"] = static_cast<double>(Between(random, 1, 3));
+    options["bits"] = check::Chance(random, 0.5) ? 2 : 32;
+    CodecChain chain = Chain(options, elements);
+    if (chain.Layout(elements).Find("chunks") == nullptr) return;  // dense is not longer
+    std::vector<double> due(elements, 0.0);
+    for (int round = 0; round < 8; ++round) {
+      const Values fed = Draw(random, elements);
+      const Values sent = Send(chain, fed, random);
+      const std::span<const float> kept = chain.Kept();
+      for (std::size_t i = 0; i < elements; ++i) {
+        due[i] += double{fed[i]} - sent[i];
+        CHECK_NEAR(kept[i], due[i], 1e-5);
+      }
+    }
+  });
+}
+
+// The values that are sent are the largest of their chunk. Each is one of two magnitudes, with its
+// sign; these are the means of the smaller and of the larger ones, to the precision of bfloat16.
+TEST(SparseLocoSendsTheLargestOfEveryChunk) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    Random random(seed);
+    const std::uint64_t elements = 4096 * Between(random, 1, 3);
+    CodecChain chain = Chain(Defaults(), elements);
+    const Values fed = Draw(random, elements), sent = Send(chain, fed, random);
+    for (std::size_t first = 0; first < elements; first += 4096) {
+      std::vector<float> magnitudes;
+      float least = HUGE_VALF, most = 0;
+      for (std::size_t i = first; i < first + 4096; ++i) {
+        const float magnitude = std::fabs(fed[i]);
+        if (sent[i] == 0) {
+          most = std::max(most, magnitude);
+        } else {
+          least = std::min(least, magnitude);
+          magnitudes.push_back(magnitude);
+          CHECK_EQ(std::signbit(sent[i]), std::signbit(fed[i]));
+        }
+      }
+      CHECK_EQ(magnitudes.size(), 64u);
+      CHECK(least >= most);
+      const double mean = std::accumulate(magnitudes.begin(), magnitudes.end(), 0.0) / 64;
+      double sums[2] = {0, 0}, counts[2] = {0, 0};
+      for (const float magnitude : magnitudes) {
+        sums[magnitude >= mean] += magnitude;
+        counts[magnitude >= mean] += 1;
+      }
+      for (std::size_t i = first; i < first + 4096; ++i) {
+        if (sent[i] == 0) continue;
+        const bool large = std::fabs(fed[i]) >= mean;
+        const double expected = sums[large] / counts[large];
+        CHECK_NEAR(std::fabs(sent[i]), expected, expected / 256);
+      }
+    }
+  });
+}
+
+TEST(SparseLocoForgetsByTheDecay) {
+  Random random(1);
+  Options options = Defaults();
+  options["decay"] = 0.5;
+  CodecChain chain = Chain(options, 4096);
+  std::vector<double> error(4096, 0.0);
+  for (int round = 0; round < 5; ++round) {
+    const Values fed = Draw(random, 4096), sent = Send(chain, fed, random);
+    for (std::size_t i = 0; i < error.size(); ++i) {
+      error[i] = 0.5 * error[i] + fed[i] - sent[i];
+      CHECK_NEAR(chain.Kept()[i], error[i], 1e-5);
+    }
+  }
+}
+
+TEST(SparseLocoWithEverythingKeptIsDense) {
+  check::ForSeeds(10, [](std::uint64_t seed) {
+    Random random(seed);
+    Options options = Defaults();
+    options["kept"] = 4096;
+    options["bits"] = 32;
+    const std::uint64_t elements = Between(random, 1, 9000);
+    CodecChain chain = Chain(options, elements);
+    CHECK_EQ(chain.Layout(elements).SliceBytes(0, elements), 4 * elements);
+    for (int round = 0; round < 3; ++round) {
+      const Values fed = Draw(random, elements);
+      CHECK(Send(chain, fed, random) == fed);
+    }
+  });
+}
+
+TEST(SparseLocoSizesFollowTheFormula) {
+  const auto bytes = [](const Options& options, std::uint64_t elements) {
+    return Chain(options, elements).Layout(elements).SliceBytes(0, elements);
+  };
+  // 64 places of 12 bits, 64 values of 2 and two magnitudes of 16: 0.2266 bits a value.
+  CHECK_EQ(bytes(Defaults(), 4096), 116u);
+  CHECK_EQ(bytes(Defaults(), 1'000 * 4096), 116'000u);
+  CHECK(8.0 * static_cast<double>(bytes(Defaults(), 50'000)) / 50'000 < 0.23);
+  // Two chunks of 2,504 (a multiple of eight), and 39 values of each.
+  CHECK_EQ(bytes(Defaults(), 5'000), 2 * (4 + (2 * 39 + 7) / 8 + (12 * 39 + 7) / 8));
+  Options twice = Defaults();
+  twice["times"] = 2;
+  CHECK_EQ(bytes(twice, 4096), 4 + 32 + 192u);
+  Options full = Defaults();
+  full["bits"] = 32;
+  CHECK_EQ(bytes(full, 4096), 256 + 96u);
+  CHECK_EQ(bytes(Defaults(), 1), 4u);  // dense is shorter
+}
+
+TEST(SparseLocoRefusesPlacesBeyondAChunk) {
+  constexpr std::uint64_t kElements = 3000;  // twelve bits can also represent 3,000 to 4,095
+  const CodecChain chain = Chain(Defaults(), kElements);
+  check::ForSeeds(100, [&](std::uint64_t seed) {
+    Random random(seed);
+    std::vector<std::byte> bytes(chain.Layout(kElements).SliceBytes(0, kElements));
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    Values out(kElements, 0.0f);
+    std::string reason;
+    try {
+      chain.DecodeInto(bytes, kElements, 0, kElements, kElements, true, out.data());
+    } catch (const Refusal& refusal) {
+      reason = refusal.what();
+    }
+    CHECK_EQ(reason, "sparseloco: a place beyond its chunk");  // some of 46 random places are
+  });
+}
+
+// NaN is sent, so that it is detected as without compression, and does not stay.
+TEST(SparseLocoSendsNaN) {
+  Random random(1);
+  CodecChain chain = Chain(Defaults(), 8192);
+  Values fed = Draw(random, 8192);
+  fed[5000] = std::nanf("");
+  CHECK(std::isnan(Send(chain, fed, random)[5000]));
+  const Values next = Send(chain, Draw(random, 8192), random);
+  CHECK(std::all_of(next.begin(), next.end(), [](float value) { return std::isfinite(value); }));
+}
+
+}  // namespace
+}  // namespace geomx
