@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -232,3 +233,44 @@ def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert isinstance(results, geomx.Results)
     for name in re.findall(r"^\| `(\w+)", page.read_text(encoding="utf-8"), re.MULTILINE)[1:]:
         assert hasattr(results, name), name
+
+
+def test_the_notebook_of_the_examples_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(__file__).resolve().parents[1] / "examples" / "compare.ipynb"
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # whether or not it is installed
+    space: dict[str, object] = {}
+    for cell in cells:
+        assert cell.get("outputs", []) == []
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), str(path), "exec"), space)
+    curves = space["curves"]
+    assert isinstance(curves, dict)
+    assert list(curves) == ["none", "fp16", "bisparse", "p3"]
+    assert all(len(curve) == 40 for curve in curves.values())
+
+
+def test_results_show_themselves_in_a_notebook(tmp_path: Path) -> None:
+    results = geomx.run("workload=tiny", "iterations=2", f"hydra.run.dir={tmp_path}")
+    shown = replace(results, directory=Path("<odd>"))._repr_html_()
+    assert "fsa · tiny on two_parties · sim" in shown
+    assert "&lt;odd&gt;/report.html" in shown
+    assert "<odd>" not in shown
+
+
+def test_tables_become_data_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = geomx.run("workload=tiny", "iterations=2", f"hydra.run.dir={tmp_path}")
+    with pytest.raises(
+        ValueError, match="one of iterations, evaluations, links, edges, not 'nodes'"
+    ):
+        results.frame("nodes")
+    made: list[object] = []
+    stand_in = type(sys)("pandas")
+    stand_in.DataFrame = made.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", stand_in)
+    results.frame("links")
+    assert made == [results.links]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(geomx.GeomxError, match="pip install pandas"):
+        results.frame("links")

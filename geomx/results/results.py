@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from html import escape
 from json import loads
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from geomx.errors import GeomxError
 from geomx.results import tables
 from geomx.results.files import Row, read_table
 from geomx.terminal import units
+
+TABLES = ("iterations", "evaluations", "links", "edges")
+"""The tables of a run, as attributes of `Results` and as CSV files in its directory."""
 
 
 @dataclass(repr=False)
@@ -73,6 +77,32 @@ class Results:
         if "aborted" in summary:
             figures.append(f"aborted: {summary['aborted']}")
         return f"<Results: {tables.title(summary)}: {', '.join(figures)}; {self.directory}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the summary, and where the report is."""
+        shown = self.table()._repr_mimebundle_((), ())["text/html"]
+        return f"{shown}<p>Report: <code>{escape(str(self.directory / 'report.html'))}</code></p>"
+
+    def frame(self, name: str) -> Any:
+        """Make a table of the run a data frame of pandas.
+
+        Args:
+            name: ``iterations``, ``evaluations``, ``links`` or ``edges``; see the attributes.
+
+        Returns:
+            A `pandas.DataFrame` with a column per field, in the units of the attribute.
+
+        Raises:
+            GeomxError: pandas is not installed.
+            ValueError: There is no such table.
+        """
+        if name not in TABLES:
+            raise ValueError(f"name must be one of {', '.join(TABLES)}, not {name!r}")
+        try:
+            import pandas
+        except ImportError as error:
+            raise GeomxError("frame() needs pandas: pip install pandas") from error
+        return pandas.DataFrame(getattr(self, name))
 
     def table(self) -> rich.table.Table:
         """Make the table that the command line prints after a run.
