@@ -12,8 +12,9 @@ CPU time, which is less sensitive to other load; for whole commands, seconds. Th
     python benchmarks/simulator/speed.py --only 12x8x64  # one row, nothing is written
     python benchmarks/simulator/speed.py --against PYTHON    # beside another installation
 
-With ``--against``, the interpreter of another installation of geomx (of an older commit) measures
-every row as well, right after this one, and a column has the speed relative to it.
+With ``--against``, the interpreter of another installation of geomx measures every row as well,
+right after this one, and a column has the speed relative to it, or why there is none. An older
+commit is best installed with ``pip install -e``: then its own copy of this script measures it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import json
 import os
 import platform
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -112,13 +114,17 @@ def main() -> None:
             task = progress.add_task(row.name, total=None)
             ours, theirs = [], []
             for _ in range(arguments.repeat):
-                ours.append(in_its_own_process(row, arguments.timeout, sys.executable))
-                if arguments.against and row.name != REPEATED:  # older ones simulate all of it
-                    theirs.append(in_its_own_process(row, arguments.timeout, arguments.against))
+                for python, results in ((sys.executable, ours), (arguments.against, theirs)):
+                    if not python or (results and "skipped" in results[-1]):
+                        continue  # who failed once is not waited for again
+                    if results is theirs and row.name == REPEATED:
+                        continue  # older ones simulate all of it
+                    results.append(in_its_own_process(row, arguments.timeout, python))
             figures = max(ours, key=speed)
             if theirs:
                 before = max(theirs, key=speed)
-                figures["before"] = {name: before.get(name) for name in (*SPEEDS, "peak_mb")}
+                kept = (*SPEEDS, "peak_mb", "skipped")
+                figures["before"] = {name: before.get(name) for name in kept}
             measured.append(figures)
             progress.remove_task(task)
     report = {"machine": machine(), "repeats": arguments.repeat, "rows": measured}
@@ -135,16 +141,19 @@ def speed(figures: dict[str, Any]) -> float:
 
 
 def in_its_own_process(row: Row, timeout_s: float, python: str) -> dict[str, Any]:
-    """Measure a row in a new interpreter; a timeout is recorded in the row."""
+    """Measure a row in a new interpreter; a failure or a timeout is recorded in the row."""
     command = [python, str(script_of(python)), "--row", row.name]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, start_new_session=True)
     try:
-        done = subprocess.run(command, check=True, capture_output=True, timeout=timeout_s)
+        output, errors = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # with the command that it may have started
+        process.communicate()
         return {**asdict(row), "skipped": f"took more than {timeout_s:.0f} s"}
-    except subprocess.CalledProcessError as error:
-        reason = error.stderr.decode().strip().splitlines()[-1]
-        return {**asdict(row), "skipped": reason}
-    return {**asdict(row), **json.loads(done.stdout.splitlines()[-1])}
+    if process.returncode != 0:
+        return {**asdict(row), "skipped": errors.decode().strip().splitlines()[-1]}
+    return {**asdict(row), **json.loads(output.splitlines()[-1])}
 
 
 @cache
@@ -443,7 +452,9 @@ def table(report: dict[str, Any]) -> str:
             memory = _figure(row["peak_mb"])
             if before.get("peak_mb"):
                 memory += f" ({_figure(before['peak_mb'])})"
-            faster = _figure(speed(row) / speed(before)) if before and speed(before) else ""
+            faster = before.get("skipped") or ""
+            if speed(before):
+                faster = _figure(speed(row) / speed(before))
             cells = [*rounds, row["goal"], *figures, memory, faster, row["others"]]
         lines.append(f"| {row['name']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
