@@ -30,6 +30,8 @@ from geomx.options.schema import Costs, Root, RuntimeOptions, TcpOptions
 from geomx.pages import both
 from geomx.plugin.registry import Registry
 
+pytestmark = pytest.mark.interpreter  # Hydra and argument parsing
+
 
 @dataclass(frozen=True)
 class Nested:

@@ -19,6 +19,8 @@ from geomx.testing.worlds import FAST, NETWORK, build
 from tests.laws import registry_with
 from tests.strangers import accel, install
 
+pytestmark = pytest.mark.interpreter  # signatures and annotations
+
 SOLO = {
     **NETWORK,
     "central": {"name": "hub", **FAST},

@@ -20,6 +20,8 @@ from geomx.kv.keys import Keys
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.values import devices, optimizer_numbers, pairs, to_float32
 
+pytestmark = pytest.mark.interpreter  # buffers
+
 Stores = list[kv.KVStore]
 
 

@@ -20,6 +20,8 @@ from geomx.errors import ConfigError
 from geomx.network.files import read_network, to_node_link
 from geomx.network.short_form import MESH_SITES, MIDDLE
 
+pytestmark = pytest.mark.interpreter  # networkx and YAML
+
 SHORT: dict[str, Any] = {
     "name": "small",
     "central": {"name": "hub", "global_servers": 2, "uplink_mbps": 1000, "downlink_mbps": 800},

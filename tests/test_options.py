@@ -25,6 +25,8 @@ from geomx.plugin.registry import Registry
 from geomx.runner import execute
 from tests.laws import registry_with
 
+pytestmark = pytest.mark.interpreter  # dataclasses and their annotations
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

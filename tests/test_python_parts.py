@@ -14,7 +14,7 @@ from geomx.experiment.build import build_experiment
 from geomx.plugin.registry import Registry
 from geomx.runner import execute
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.interpreter]
 
 NETWORK = {
     "central": {

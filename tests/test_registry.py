@@ -22,6 +22,8 @@ from geomx.plugin.registry import Registry
 from geomx.plugin.sync import SyncPolicy
 from tests.strangers import HEAD, install
 
+pytestmark = pytest.mark.interpreter  # entry points and inspect
+
 
 @dataclass
 class Plain:

@@ -28,6 +28,8 @@ from geomx.results.traffic import EdgeTraffic
 from geomx.terminal import progress
 from tests.report_fixture import graph, header, record, run
 
+pytestmark = pytest.mark.interpreter  # files and encodings
+
 FILES = {
     "summary.json", "iterations.csv", "evaluations.csv", "links.csv", "edges.csv", "trace.json",
     "report.html", "parameters.npz", "network.json",

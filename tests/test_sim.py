@@ -40,6 +40,8 @@ from tests.laws import (
     sizes,
 )
 
+pytestmark = pytest.mark.interpreter  # the core as a module
+
 EFFICIENCY = 1448 / 1500
 
 

@@ -20,6 +20,8 @@ import geomx
 from geomx.sim.clock import FOREVER, Clock
 from tests.laws import Build, registry_with, same
 
+pytestmark = pytest.mark.interpreter  # generators
+
 MS = 1_000_000
 
 
