@@ -83,7 +83,7 @@ void CoordinatorHost::HandleMember(NodeId member, bool back, Time now) {
   }
 }
 
-Time CoordinatorHost::NextTimeout() const {
+Time CoordinatorHost::Earliest() const {
   Time earliest = kNever;
   for (const auto& [number, coordinator] : state_.config.coordinators) {
     earliest = std::min(earliest, coordinator->NextTimeout());

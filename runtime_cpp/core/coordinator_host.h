@@ -24,7 +24,7 @@ class CoordinatorHost {
  public:
   // Both outlive this.
   CoordinatorHost(NodeState& state, std::optional<Overlay>& overlay)
-      : state_(state), overlay_(overlay) {}
+      : state_(state), overlay_(overlay), hosts_(!state.config.coordinators.empty()) {}
 
   // Queues a report to coordinator `number` on `host`, which is a peer.
   void Report(NodeId host, std::uint32_t number, std::span<const double> values,
@@ -39,10 +39,12 @@ class CoordinatorHost {
   // Tells the coordinators on this node that a worker is lost or has come back.
   void HandleMember(NodeId member, bool back, Time now);
 
-  Time NextTimeout() const;
+  // Called after every message, so it does not look where most nodes have nothing.
+  Time NextTimeout() const { return hosts_ ? Earliest() : kNever; }
   void HandleTimeout(Time now);
 
  private:
+  Time Earliest() const;
   // Returns false if a reply is addressed to a node that is no peer of this one.
   bool SendReplies(std::uint32_t number, std::span<const Coordinator::Reply> replies, Time now);
   void TakeReply(NodeId from, std::uint32_t number, std::vector<double> values, Time now);
@@ -50,6 +52,7 @@ class CoordinatorHost {
 
   NodeState& state_;
   std::optional<Overlay>& overlay_;
+  const bool hosts_;  // any coordinator
 };
 
 }  // namespace geomx

@@ -120,8 +120,10 @@ const std::vector<Slice>& Encoder::Slices(Pipeline& pipeline, const Header& head
   slices.assign(1, {.first_row = 0,
                     .rows = static_cast<std::uint32_t>(encoded.rows),
                     .priority = shard.priority});
+  const bool slicers = (header.flags & kPlain) == 0 && !pipeline.slicers.empty();
+  if (!slicers && encoded.rows <= frame_rows) return slices;  // one frame, as most values are
   const bool survives_holes = pipeline.chain.SurvivesHoles();
-  if ((header.flags & kPlain) == 0 && !pipeline.slicers.empty()) {
+  if (slicers) {
     const SliceContext context{shard, header.round, encoded, survives_holes, state_.losses.Ratio()};
     for (const auto& slicer : pipeline.slicers) slicer->Cut(context, slices);
   }

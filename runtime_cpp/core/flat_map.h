@@ -12,7 +12,12 @@ namespace geomx {
 template <class Key, class Value, class Hash>
 class FlatMap {
  public:
-  using Entry = std::pair<const Key, Value>;
+  // A key and its value, as members `first` and `second`. Where an entry fills whole cache lines it
+  // begins with one.
+  struct alignas(sizeof(std::pair<const Key, Value>) % 64 == 0 ? 64 : 8) Entry
+      : std::pair<const Key, Value> {
+    using std::pair<const Key, Value>::pair;
+  };
 
   // Returns null if there is none.
   Value* Find(const Key& key) {

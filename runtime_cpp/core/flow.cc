@@ -4,19 +4,6 @@
 
 namespace geomx {
 
-// Eight consecutive keys have neighbouring slots, as they are sent together.
-std::size_t FlowTable::Hash::operator()(const FlowId& id) const {
-  constexpr std::uint64_t kRow = 7;
-  const std::uint64_t within = id.key & kRow;
-  std::uint64_t hash = (std::uint64_t{id.key / (kRow + 1)} << 32) ^ id.shard;
-  hash ^= (std::uint64_t{id.peer} << 2 | std::uint64_t{id.direction == Direction::kPull} << 1 |
-           std::uint64_t{id.plain}) *
-          0x9e3779b97f4a7c15u;
-  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
-  hash ^= hash >> 31;
-  return ((hash & ~kRow) | within) ^ (within << 32);  // both halves distinguish keys
-}
-
 FlowTable::FlowTable(const NodeConfig& config, const Peers& peers)
     : config_(config), peers_(peers), shared_{.link = &kDensePlan} {}
 

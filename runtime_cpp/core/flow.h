@@ -91,8 +91,19 @@ class FlowTable {
   void Count(NodeStats& stats) const;
 
  private:
+  // Eight consecutive keys have neighbouring slots, as they are sent together.
   struct Hash {
-    std::size_t operator()(const FlowId& id) const;
+    std::size_t operator()(const FlowId& id) const {
+      constexpr std::uint64_t kRow = 7;
+      const std::uint64_t within = id.key & kRow;
+      std::uint64_t hash = (std::uint64_t{id.key / (kRow + 1)} << 32) ^ id.shard;
+      hash ^= (std::uint64_t{id.peer} << 2 | std::uint64_t{id.direction == Direction::kPull} << 1 |
+               std::uint64_t{id.plain}) *
+              0x9e3779b97f4a7c15u;
+      hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
+      hash ^= hash >> 31;
+      return ((hash & ~kRow) | within) ^ (within << 32);  // both halves distinguish keys
+    }
   };
 
   // Returns null where the shared pipeline serves.

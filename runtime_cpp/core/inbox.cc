@@ -54,8 +54,8 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool kee
               .slices = header.slices,
               .reliable = header.reliable,
               .server = header.server,
-              .offset = header.offset,
-              .loss = header.loss};
+              .loss = header.loss,
+              .offset = header.offset};
   begun_ = open_ = true;
   received_ = reliable_received_ = 0;
   covered_ = 0;

@@ -1,6 +1,7 @@
 #include "core/peers.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,13 @@ Peers::Peers(const NodeConfig& config) : config_(config) {
   std::sort(ids_.begin(), ids_.end());
   ids_.erase(std::unique(ids_.begin(), ids_.end()), ids_.end());
   neighbours_.resize(ids_.size());
+  slots_.assign(std::bit_ceil(2 * ids_.size() + 2), {0, kFree});
+  shift_ = 32 - std::countr_zero(slots_.size());
+  for (std::uint32_t place = 0; place < ids_.size(); ++place) {
+    std::size_t at = Start(ids_[place]);
+    while (slots_[at].place != kFree) at = (at + 1) & (slots_.size() - 1);
+    slots_[at] = {ids_[place], place};
+  }
   for (const Peer& peer : config_.peers) {
     Neighbour& neighbour = Get(peer.id);
     neighbour.peer = &peer;
@@ -27,13 +35,6 @@ Peers::Peers(const NodeConfig& config) : config_(config) {
     neighbour.parent = std::find(config_.parents.begin(), config_.parents.end(), peer.id) !=
                        config_.parents.end();
   }
-}
-
-const Peers::Neighbour* Peers::Search(NodeId id) const {
-  const auto found = std::lower_bound(ids_.begin(), ids_.end(), id);
-  if (found == ids_.end() || *found != id) return nullptr;
-  last_ = static_cast<std::size_t>(found - ids_.begin());
-  return &neighbours_[last_];
 }
 
 Peers::Neighbour& Peers::Get(NodeId id) {

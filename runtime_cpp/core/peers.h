@@ -85,20 +85,31 @@ class Peers {
   void Exchange(Archive& archive);
 
  private:
-  // Consecutive look-ups are mostly of the same peer, so the last one is tried first.
+  struct Slot {
+    NodeId id;
+    std::uint32_t place;  // in `neighbours_`, or kFree
+  };
+  static constexpr std::uint32_t kFree = UINT32_MAX;
+
+  // One look-up or more per message: a hash table, which takes no branch that is hard to predict.
   const Neighbour* FindNeighbour(NodeId id) const {
-    if (last_ < ids_.size() && ids_[last_] == id) return &neighbours_[last_];
-    return Search(id);
+    for (std::size_t at = Start(id);; at = (at + 1) & (slots_.size() - 1)) {
+      const Slot& slot = slots_[at];
+      if (slot.place == kFree) return nullptr;
+      if (slot.id == id) return &neighbours_[slot.place];
+    }
   }
   Neighbour* FindNeighbour(NodeId id) {
     return const_cast<Neighbour*>(static_cast<const Peers*>(this)->FindNeighbour(id));
   }
-  const Neighbour* Search(NodeId id) const;
+  // Where the search for `id` begins: the upper bits of a product (Knuth, TAOCP 6.4).
+  std::size_t Start(NodeId id) const { return id * 0x9e3779b1u >> shift_; }
 
   const NodeConfig& config_;
   std::vector<NodeId> ids_;
   std::vector<Neighbour> neighbours_;  // in the order of `ids_`
-  mutable std::size_t last_ = 0;       // position of the peer that was found last
+  std::vector<Slot> slots_;  // a power of two of them, at most half taken
+  int shift_ = 0;
   std::vector<NodeId> dirty_;
   std::uint64_t epoch_ = 1;  // of `dirty_`
   std::size_t away_ = 0;     // number of lost peers

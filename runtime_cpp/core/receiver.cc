@@ -11,12 +11,12 @@ namespace geomx {
 void Receiver::Accept(NodeId from, const Message& message, Time now) {
   const Header& header = message.header;
   const FlowId id = FlowOf(from, header);
-  const Flow* known = flows_.Find(id);
+  Flow* known = flows_.Find(id);
   if (known == nullptr || !known->inbox.begun()) {
     std::string objection = role_->Objection(from, header);
     if (!objection.empty()) return state_.Refuse(from, header, std::move(objection));
   }
-  Flow& flow = flows_.Get(id, header.shard_info());
+  Flow& flow = known != nullptr ? *known : flows_.Get(id, header.shard_info());
   Pipeline& pipeline = flows_.PipelineOf(flow);
   if (!pipeline.chain.Dense() && !pipeline.chain.Linear()) {
     state_.work.decode.Add(std::uint64_t{header.rows} * sizeof(float), message.frames);

@@ -69,6 +69,7 @@ void SendQueue::Exchange(Archive& archive) {
 }
 
 std::size_t SendQueue::DropStale(Key key, std::uint32_t shard, Round round) {
+  if (best_effort_.empty()) return 0;
   const std::size_t dropped = std::erase_if(best_effort_, [&](const Entry& entry) {
     const Header& header = messages_[entry.place].header;
     if (header.key != key || header.shard != shard || header.round >= round) return false;

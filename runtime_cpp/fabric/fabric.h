@@ -206,23 +206,24 @@ class Fabric {
   };
   // A standby's copy of a global server, and of its ends of links.
   struct Copy;
-  struct Endpoint {
+  // In the order of use: the first cache line is enough for most messages.
+  struct alignas(64) Endpoint {
     std::unique_ptr<RecordedNode> node;
-    std::shared_ptr<Copy> copy;        // of standbys: of the node that they stand by
-    std::unique_ptr<Trainer> trainer;  // of workers that train
     std::shared_ptr<const Costs> costs;
     Time busy_until = 0;
-    Time paused_until = 0, paused_for = 0;
     Time worked = 0;                       // total, on messages
     Time timer = kNever;                   // the node's deadline that is scheduled
     Waiting waiting;
+    std::uint32_t life = 0;                // counts its processes; events of earlier ones are void
     bool release_due = false;              // a release event is scheduled
     bool dead = false;                     // its process has died
-    double stretch = 1.0;                  // see Stretch
-    std::vector<NodeId> unreached;         // after it has moved: peers that are not connected yet
     bool moved = false;                    // its standby has taken its place
-    std::uint32_t life = 0;                // counts its processes; events of earlier ones are void
+    std::unique_ptr<Trainer> trainer;      // of workers that train
+    std::shared_ptr<Copy> copy;            // of standbys: of the node that they stand by
+    double stretch = 1.0;                  // see Stretch
     std::vector<std::pair<NodeId, std::uint32_t>> links;  // outgoing: (target, index), ascending
+    Time paused_until = 0, paused_for = 0;
+    std::vector<NodeId> unreached;         // after it has moved: peers that are not connected yet
   };
   // State of a link's sending end, where connections may break.
   struct Broken {
@@ -233,21 +234,21 @@ class Fabric {
     Time cut_at = 0;
     bool down = false;  // there is no connection
   };
-  // One direction between two nodes. Each lane is a connection of the network model.
-  struct Link {
-    net::LinkOptions options;  // fields that every message needs come last
-    net::Pacer pacer;          // of datagrams
-    bool pacing = false;       // they wait for an event on the agenda
-    Time last_delivery = 0;
-    Time delay = 0;
-    LinkStats stats;
+  // One direction between two nodes. Each lane is a connection of the network model. Most messages
+  // need the first two cache lines and the end of `options`.
+  struct alignas(64) Link {
     net::ConnectionId lanes[2];
     std::uint32_t in_flight[2] = {0, 0};  // places in `messages_`
     Time started[2] = {0, 0};
+    Time active_since = 0;
+    Time delay = 0;
+    Time last_delivery = 0;
     int active = 0;
     bool gives_way = false;  // the sender holds datagrams back for other messages
-    Time active_since = 0;
+    bool pacing = false;     // datagrams wait for an event on the agenda
+    LinkStats stats;
     std::unique_ptr<Broken> broken;  // null where connections do not break
+    net::LinkOptions options;  // fields that every message needs come last
     // Of a link of a global server that has a standby: its path from then on.
     struct Detour {
       net::LinkOptions options;
@@ -255,9 +256,10 @@ class Fabric {
       bool due[2] = {false, false};  // as soon as nothing is on its way on the old one
     };
     std::unique_ptr<Detour> detour;
+    net::Pacer pacer;  // of datagrams
   };
   // A message on its way, from the sender's queue until handled.
-  struct Passing {
+  struct alignas(64) Passing {
     Message message;
     std::uint32_t next = kNone;  // the next message that waits at the same endpoint
     std::uint32_t link = 0, connection = 0;  // that carried it, where connections may break

@@ -287,7 +287,7 @@ std::vector<Time> FlowNetwork::EdgesBusy(Time now) const {
 void FlowNetwork::Touch(ConnectionId id) {
   if (connections_[id].touched) return;
   connections_[id].touched = true;
-  touched_.push_back(id);
+  touched_.Add(id);
 }
 
 Time FlowNetwork::Done(const Connection& connection) const {

@@ -122,7 +122,7 @@ class FlowNetwork {
  private:
   enum class State : std::uint8_t { kIdle, kBusy, kFinished };  // finished: idle unless restarted
 
-  struct Connection {
+  struct alignas(64) Connection {
     TcpRamp ramp;
     double weight = 1.0, efficiency = 1.0;
     Time delay = 0, rtt = 0;
@@ -165,8 +165,8 @@ class FlowNetwork {
   std::vector<EdgeId> paths_;            // of all connections
   std::vector<Connection> connections_;
   IndexedHeap<Time> events_;
-  std::vector<ConnectionId> touched_;    // to settle at the end of this instant
-  std::vector<ConnectionId> settling_;
+  IdList touched_;                       // to settle at the end of this instant
+  IdList settling_;
   Time now_ = 0;
   std::uint64_t solves_ = 0;
 };

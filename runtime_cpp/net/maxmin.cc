@@ -82,7 +82,7 @@ void MaxMin::SetDemand(StreamId id, double weight, double cap) {
   if (!stream.active) Activate(id);
   if (!stream.dirty) {
     stream.dirty = true;
-    dirty_streams_.push_back(id);
+    dirty_streams_.Add(id);
   }
 }
 
@@ -141,13 +141,13 @@ void MaxMin::Note(StreamId id) {
   if (stream.noted == solve_stamp_) return;
   stream.noted = solve_stamp_;
   stream.before = stream.rate;
-  noted_.push_back(id);
+  noted_.Add(id);
 }
 
 void MaxMin::MarkEdge(EdgeId edge) {
   if (edges_[edge].dirty) return;
   edges_[edge].dirty = true;
-  dirty_edges_.push_back(edge);
+  dirty_edges_.Add(edge);
 }
 
 void MaxMin::Choose(StreamId id) {
@@ -155,17 +155,17 @@ void MaxMin::Choose(StreamId id) {
   if (stream.chosen == class_stamp_) return;
   stream.chosen = class_stamp_;
   Note(id);
-  chosen_.push_back(id);
+  chosen_.Add(id);
   for (const StreamHop& hop : Hops(stream)) Touch(hop.edge);
 }
 
 void MaxMin::Touch(EdgeId edge) {
   if (edges_[edge].touched == class_stamp_) return;
   edges_[edge].touched = class_stamp_;
-  touched_.push_back(edge);
+  touched_.Add(edge);
 }
 
-const std::vector<StreamId>& MaxMin::Solve() {
+const IdList& MaxMin::Solve() {
   changed_.clear();
   if (!dirty()) return changed_;
   for (int k = first_class_; k < classes_; ++k) SolveClass(k);
@@ -179,7 +179,7 @@ const std::vector<StreamId>& MaxMin::Solve() {
     if (std::fabs(stream.rate - stream.before) <= kSame * std::min(stream.rate, stream.before)) {
       stream.rate = stream.before;
     } else {
-      changed_.push_back(id);
+      changed_.Add(id);
     }
   }
   noted_.clear();
@@ -243,7 +243,7 @@ void MaxMin::Fill(int priority_class) {
   for (const StreamId id : chosen_) {
     Stream& stream = streams_[id];
     stream.open = true;
-    if (stream.cap < kInfinite) by_cap_.push_back(id);
+    if (stream.cap < kInfinite) by_cap_.Add(id);
     for (const StreamHop& hop : Hops(stream)) {
       Edge& edge = edges_[hop.edge];
       if (edge.capacity == kInfinite) continue;
@@ -258,7 +258,7 @@ void MaxMin::Fill(int priority_class) {
           edge.free -= Share(member) * other.rate;
         }
         edge.free = std::max(edge.free, 0.0);
-        filling_.push_back(hop.edge);
+        filling_.Add(hop.edge);
       }
       edge.weight += hop.share * stream.weight;
       ++edge.open;

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "core/digest.h"
+#include "net/id_list.h"
 
 namespace geomx::net {
 
@@ -56,7 +57,7 @@ class MaxMin {
 
   // Computes the rates after any number of changes. Returns the streams whose rate has changed, in
   // the order of their ids; valid until the next call.
-  const std::vector<StreamId>& Solve();
+  const IdList& Solve();
 
   // Adds the state that future rates depend on, such as the order of an edge's members, in which
   // sums are computed.
@@ -94,14 +95,16 @@ class MaxMin {
     double share;
     std::uint32_t position;        // in the edge's members while active
   };
+  // The fields that are read of all members of an edge come first, to be in one cache line or two.
   struct Stream {
-    std::uint32_t first_hop, hop_count, hop_room;  // room: for hops of another way
+    double rate = 0.0, level = 0.0;
+    std::uint64_t chosen = 0;                  // a stamp
     std::int32_t priority_class;
-    bool active = false, dirty = false, open = false;
-    double weight = 1.0, cap = 0.0;
-    double rate = 0.0, level = 0.0, before = 0.0;
     std::int32_t bottleneck = kNoEdge;
-    std::uint64_t chosen = 0, noted = 0;       // stamps
+    std::uint32_t first_hop, hop_count, hop_room;  // room: for hops of another way
+    bool active = false, dirty = false, open = false;
+    double weight = 1.0, cap = 0.0, before = 0.0;
+    std::uint64_t noted = 0;                   // a stamp
   };
   struct Level {
     double value;
@@ -134,15 +137,14 @@ class MaxMin {
   std::vector<Stream> streams_;
   std::vector<StreamHop> hops_;
   int first_class_ = 0, classes_ = 1;          // those in use: first_class_ <= class < classes_
-  std::vector<EdgeId> dirty_edges_;
-  std::vector<StreamId> dirty_streams_;
-  std::vector<StreamId> chosen_;
-  std::vector<EdgeId> touched_;                // edges to check in this class
-  std::vector<EdgeId> filling_;                // edges of the chosen set
-  std::vector<StreamId> noted_;                // streams whose former rate is in `before`
-  std::vector<StreamId> changed_;
+  IdList dirty_edges_, dirty_streams_;
+  IdList chosen_;                              // streams
+  IdList touched_;                             // edges to check in this class
+  IdList filling_;                             // edges of the chosen set
+  IdList noted_;                               // streams whose former rate is in `before`
+  IdList changed_;                             // streams
   std::vector<Level> heap_;
-  std::vector<StreamId> by_cap_;
+  IdList by_cap_;                              // streams
   std::uint64_t fill_stamp_ = 0, class_stamp_ = 0, solve_stamp_ = 1;
   std::uint64_t work_ = 0;
 };
