@@ -37,6 +37,9 @@ std::uint64_t Parts::Granule() const {
 }
 
 std::uint64_t Parts::RowsIn(std::uint64_t bytes) const {
+  if (parts.size() == 1 && !parts[0].whole && parts[0].span == 1 && parts[0].bits % 8 == 0) {
+    return 8 * std::max<std::uint64_t>(1, bytes / parts[0].bits);  // the same, for most messages
+  }
   const std::uint64_t step = std::lcm(Granule(), std::uint64_t{8});
   std::uint64_t step_bits = 0;
   for (const Part& part : parts) step_bits += part.whole ? 0 : step / part.span * part.bits;
