@@ -934,7 +934,7 @@ def overlay_order(direction: str, root: int, key: int, shard: int, round: int, t
     Return an order to send the contribution (push) or the value (pull) to `target`, as numbers.
     """
 
-CODEC_ABI: int = 1
+CODEC_ABI: int = 2
 
 def library_codec(path: str, options: Mapping[str, float], label: str) -> Codec:
     """

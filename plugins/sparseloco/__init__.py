@@ -2,8 +2,9 @@
 
 The codec of SparseLoCo (Sarfi et al., 2025, arXiv 2508.15706), which is meant for changes of the
 model over several local steps: what is not sent stays in an error buffer that is added to the next
-change, and so takes the place of the outer optimizer's momentum. A chunk takes 928 bits: 64 places of 12 bits,
-64 values of two bits, and the two magnitudes that these stand for. That is 0.227 bits per value.
+change, and so takes the place of the outer optimizer's momentum. A chunk takes 928 bits: 64 places
+of 12 bits, 64 values of two bits, and the two magnitudes that these stand for. That is 0.227 bits
+per value.
 
 The paper forgets a share of the error in every round (`decay=0.95`); here everything arrives unless
 that is asked for. All workers receive all contributions there. Here the global servers add them and
