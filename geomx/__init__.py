@@ -46,9 +46,11 @@ _EXPORTS = {
     "include_dir": "geomx.plugin.api",
     "native_options": "geomx.plugin",
     "overlay_order": "geomx.plugin.overlay",
+    "pack_bits": "geomx.plugin",
     "report": "geomx.kv.script",
     "run": "geomx.runner",
     "sleep": "geomx.kv.script",
+    "unpack_bits": "geomx.plugin",
 }
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from geomx.kv.script import report, sleep
     from geomx.options.costs import CodecCosts
     from geomx.plugin.api import api_version, include_dir
+    from geomx.plugin.bits import pack_bits, unpack_bits
     from geomx.plugin.coordination import Coordinator, Group, Overlay, Site
     from geomx.plugin.hookspecs import hookimpl
     from geomx.plugin.overlay import OverlayReport, overlay_order
@@ -109,9 +112,11 @@ __all__ = [
     "include_dir",
     "native_options",
     "overlay_order",
+    "pack_bits",
     "report",
     "run",
     "sleep",
+    "unpack_bits",
 ]
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import geomx
 from geomx.errors import PluginError
@@ -55,7 +57,8 @@ GEOMX_CODEC(Means)
 
 def of_the_page() -> Any:
     """Return a codec of the class in docs/write_a_plugin.md."""
-    source = re.search(r"```python\n(import numpy as np\n.*?)```", PAGE.read_text(), re.DOTALL)
+    text = PAGE.read_text(encoding="utf-8")
+    source = re.search(r"```python\n(import numpy.*?)```", text, re.DOTALL)
     assert source
     space: dict[str, Any] = {}
     exec(source[1], space)
@@ -98,6 +101,26 @@ def test_the_codec_of_the_page_keeps_the_laws(seed: int) -> None:
     assert len(payload) == 2 * 9
     expected = np.where(np.isin(np.arange(20), [14, 15, 18, 19]), np.arange(20), 0)
     assert np.array_equal(codec.decode(payload, 0, 20, 20), expected)
+
+
+@given(st.data())
+def test_bits_are_packed_from_the_lowest(data: st.DataObject) -> None:
+    bits, count = data.draw(st.integers(1, 32)), data.draw(st.integers(0, 20))
+    row = st.lists(st.integers(0, 2**bits - 1), min_size=count, max_size=count)
+    rows = np.array([data.draw(row), data.draw(row)], dtype=np.int64)
+    packed = geomx.pack_bits(rows, bits)
+    for numbers, made in zip(rows.tolist(), packed, strict=True):
+        whole = sum(number << bits * place for place, number in enumerate(numbers))
+        assert made.tobytes() == whole.to_bytes(math.ceil(count * bits / 8), "little")
+    assert np.array_equal(geomx.unpack_bits(packed, count, bits), rows)
+
+
+def test_numbers_that_do_not_fit_are_refused() -> None:
+    for numbers, bits in (([16], 4), ([-1], 4), ([0], 33)):
+        with pytest.raises(ValueError, match=r"0 to 15|1 to 32"):
+            geomx.pack_bits(numbers, bits)
+    with pytest.raises(ValueError, match="1 bytes are too few for 3 numbers"):
+        geomx.unpack_bits(np.zeros(1, np.uint8), 3, 4)
 
 
 def test_a_codec_in_a_library_may_pack(tmp_path: Path, seed: int) -> None:

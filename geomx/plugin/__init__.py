@@ -4,6 +4,7 @@
 without Python's own methods, which make up much of ``pydoc geomx.plugin``.
 """
 
+from geomx.plugin.bits import pack_bits, unpack_bits
 from geomx.plugin.coordination import Coordinator, Group, Overlay, Site
 from geomx.plugin.parts import (
     BySize,
@@ -40,4 +41,6 @@ __all__ = [
     "WorkerSync",
     "cut_evenly",
     "native_options",
+    "pack_bits",
+    "unpack_bits",
 ]
