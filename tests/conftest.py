@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import yaml
 
@@ -46,6 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # All cores are at work on tests: threads of a matrix product would only wait for each other.
     for library in ("OPENBLAS", "OMP"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    # No test depends on the machine's speed, as Hypothesis's deadline of 200 ms per example does.
+    hypothesis.settings.register_profile("geomx", deadline=None)
+    hypothesis.settings.load_profile("geomx")
     text = config.getoption("--seed")
     number = random.SystemRandom().randrange(2**31) if text == "random" else int(text)
     config.stash[SEED] = number

@@ -68,7 +68,7 @@ def traces(draw: st.DrawFn) -> list[list[float]]:
     return [[float(time), float(rate)] for time, rate in zip(times, rates, strict=True)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(traces(), st.integers(1, 400), st.integers(0, 30))
 def test_a_transfer_over_a_trace_takes_the_integrals_time(trace, megabits, tenths):
     graph = pipe(delay_ms=7.0, trace=trace)
@@ -77,7 +77,7 @@ def test_a_transfer_over_a_trace_takes_the_integrals_time(trace, megabits, tenth
     assert end == pytest.approx(seconds_for(trace, megabits, tenths / 10) + 0.007, abs=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(traces(), st.lists(st.integers(1, 100), min_size=2, max_size=6))
 def test_flows_share_the_current_bandwidth(trace, sizes):
     flows = [("a", "b", size * 125_000.0, 0.0) for size in sizes]

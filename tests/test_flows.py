@@ -365,7 +365,7 @@ def random_network(case):
     return network, draw, edges, connections
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=mesh)
 def test_no_edge_exceeds_its_capacity(case):
     network, draw, edges, connections = random_network(case)
@@ -375,7 +375,7 @@ def test_no_edge_exceeds_its_capacity(case):
             assert network.load(edge) <= network.capacity(edge) * (1 + 1e-9), case
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=mesh)
 def test_equal_calls_have_equal_results(case):
     first, second = (
@@ -386,7 +386,7 @@ def test_equal_calls_have_equal_results(case):
     assert all(completed == sorted(completed) for _, completed in first), case
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.integers(1, 10**7), min_size=1, max_size=20),
     starts=st.lists(st.floats(0, 0.5), min_size=20, max_size=20),

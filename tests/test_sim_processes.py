@@ -72,7 +72,6 @@ DELAYS = st.one_of(
 @given(naps=st.lists(st.lists(DELAYS, max_size=20), min_size=1, max_size=5))
 @settings(
     max_examples=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_processes_that_only_observe_change_nothing(

@@ -312,7 +312,6 @@ def asked(calls: Calls, schedule: Schedule, exact: bool) -> None:
 
 
 @settings(
-    deadline=None,
     max_examples=40,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -329,7 +328,6 @@ def test_simulated_workers_make_the_documented_calls(
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", DRIVERS)
 @settings(
-    deadline=None,
     max_examples=8,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -419,9 +417,7 @@ def test_the_wait_for_a_late_reply_is_part_of_the_step(
 
 
 @pytest.mark.slow
-@settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(late_s=st.floats(1e-10, 3.0))
 def test_a_coordinators_timeout_is_not_early(
     calls: Calls, simulate: Build, monkeypatch: pytest.MonkeyPatch, late_s: float
