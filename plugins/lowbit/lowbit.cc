@@ -1,20 +1,16 @@
 // Sends values as integers of 8 or 4 bits with a scale per chunk of rows (kernels/integers.h), and adds
 // the rounding error to the next value.
 //
-// Codes have one item per row, scales one per `chunk` rows, so slices are cut between chunks. Errors
-// belong to elements, whichever rows these are sent in.
+// Codes have one item per row, scales one per `chunk` rows, so slices are cut between chunks.
 //
 // The same codec encodes answers: sums of the parties' pushes. All parties must receive the same values,
 // as their replicas of the weights would diverge otherwise. The error of an answer therefore belongs to
 // the sum and not to a receiver (`shared`), and one encoding serves all.
-#include <cstring>
 #include <stdexcept>
 
+#include "core/element_errors.h"
 #include "core/natives.h"
-#include "kernels/bits.h"
-#include "kernels/device.h"
 #include "kernels/integers.h"
-#include "kernels/sparse.h"
 
 namespace geomx {
 namespace {
@@ -43,26 +39,17 @@ class LowBit final : public Codec {
   void Encode(Parts& parts) override {
     if (!Codec::Concerns(parts)) return;
     const auto* values = reinterpret_cast<const float*>(parts.Find("values")->data);
-    float* error = error_.At(kernels::Host(), parts.elements);
-    const std::uint32_t* elements = Elements(parts);
+    float* errors = errors_.Gather(parts);
     Layout(parts);
-
-    // Errors of selected rows are gathered, and scattered to their elements afterwards.
-    float* pending = error;
-    if (elements != nullptr) {
-      chosen_.resize(parts.rows);
-      pending = chosen_.data();
-      kernels::Gather(error, elements, parts.rows, pending);
-    }
     Part* codes = parts.Find("integers");
     Part* scales = parts.Find("scales");
     std::byte* integers = parts.Allocate(codes->BytesFor(parts.rows));
     std::byte* levels = parts.Allocate(scales->BytesFor(parts.rows));
-    kernels::EncodeIntegers(format_, values, pending, integers, reinterpret_cast<float*>(levels),
+    kernels::EncodeIntegers(format_, values, errors, integers, reinterpret_cast<float*>(levels),
                             parts.rows);
     codes->data = integers;
     scales->data = levels;
-    if (elements != nullptr) kernels::Scatter(pending, elements, parts.rows, error);
+    errors_.Scatter();
   }
 
   void Decode(Parts& parts) const override {
@@ -85,29 +72,15 @@ class LowBit final : public Codec {
     return true;
   }
 
-  void Exchange(Archive& archive) override { archive(error_); }
+  void Exchange(Archive& archive) override { archive(errors_.resident()); }
   bool Stateless() const override { return shared_; }
   bool FixedSize() const override { return true; }
   Stage stage() const override { return Stage::kQuantise; }
 
  private:
-  // Returns the element of each row if an earlier codec has selected rows, else null.
-  const std::uint32_t* Elements(const Parts& parts) {
-    const Part* indices = parts.Find("indices");
-    if (indices == nullptr) return nullptr;
-    elements_.resize(parts.rows);
-    UnpackBits(indices->data, parts.rows, indices->bits, elements_.data());
-    for (const std::uint32_t element : elements_) {
-      if (element >= parts.elements) throw std::out_of_range("lowbit: index out of range");
-    }
-    return elements_.data();
-  }
-
   kernels::Integers format_;
   bool shared_;
-  kernels::Resident error_;
-  std::vector<float> chosen_;
-  std::vector<std::uint32_t> elements_;
+  ElementErrors errors_{"lowbit"};
 };
 
 const Registered<NativeCodecs> registered("lowbit", MakeCodecFactory<LowBit>);

@@ -5,16 +5,13 @@
 // With a fixed threshold, t = s, as in MXNet's 2-bit compression. Without one, t = s / 2, so that the
 // nearest of -s, 0 and s is sent, and s = sum r^2 / sum |r|. For Laplace distributed values this is the
 // best s, twice their mean magnitude; it is larger for heavier tails, and little more than the mean
-// magnitude of rows that another codec has selected by magnitude. Residuals belong to elements,
-// whichever rows these are sent in.
+// magnitude of rows that another codec has selected by magnitude.
 //
 // Codes are MXNet's: 11 is +s, 10 is -s, 00 is 0; the first row is in the two most significant bits.
 #include <cstring>
-#include <stdexcept>
 
+#include "core/element_errors.h"
 #include "core/natives.h"
-#include "kernels/bits.h"
-#include "kernels/sparse.h"
 #include "kernels/ternary.h"
 
 namespace geomx {
@@ -38,17 +35,8 @@ class TwoBit final : public Codec {
   void Encode(Parts& parts) override {
     if (!Codec::Concerns(parts)) return;
     const auto* gradient = reinterpret_cast<const float*>(parts.Find("values")->data);
-    float* residual = residual_.At(kernels::Host(), parts.elements);
-    const std::uint32_t* elements = Elements(parts);
+    float* pending = residuals_.Gather(parts);
     Layout(parts);
-
-    // Residuals of selected rows are gathered, and scattered to their elements after quantisation.
-    float* pending = residual;
-    if (elements != nullptr) {
-      chosen_.resize(parts.rows);
-      pending = chosen_.data();
-      kernels::Gather(residual, elements, parts.rows, pending);
-    }
     std::byte* codes = parts.Allocate((parts.rows + 3) / 4);
     if (Part* part = parts.Find("scale")) {
       const float level = kernels::QuantiseToLevel(gradient, pending, codes, parts.rows);
@@ -59,15 +47,15 @@ class TwoBit final : public Codec {
       kernels::Quantise(Fixed(), gradient, pending, codes, parts.rows);
     }
     parts.Find("codes")->data = codes;
-    if (elements != nullptr) kernels::Scatter(pending, elements, parts.rows, residual);
+    residuals_.Scatter();
   }
 
   bool OnDevices() const override { return true; }
   void EncodeOn(kernels::DeviceContext& device, Parts& parts) override {
     if (!Codec::Concerns(parts)) return;
     const auto* gradient = reinterpret_cast<const float*>(parts.Find("values")->data);
-    float* residual = residual_.At(device, parts.elements);
-    parts.owners.push_back(residual_.buffer());
+    float* residual = residuals_.resident().At(device, parts.elements);
+    parts.owners.push_back(residuals_.resident().buffer());
     float* pending = residual;
     std::uint32_t* elements = nullptr;
     if (const Part* indices = parts.Find("indices")) {
@@ -99,7 +87,7 @@ class TwoBit final : public Codec {
     codes->data = wide;
   }
 
-  void Exchange(Archive& archive) override { archive(residual_); }
+  void Exchange(Archive& archive) override { archive(residuals_.resident()); }
 
   bool FixedSize() const override { return true; }
 
@@ -121,22 +109,8 @@ class TwoBit final : public Codec {
     return scale;
   }
 
-  // Returns the element of each row if an earlier codec has selected rows, else null.
-  const std::uint32_t* Elements(const Parts& parts) {
-    const Part* indices = parts.Find("indices");
-    if (indices == nullptr) return nullptr;
-    elements_.resize(parts.rows);
-    UnpackBits(indices->data, parts.rows, indices->bits, elements_.data());
-    for (const std::uint32_t element : elements_) {
-      if (element >= parts.elements) throw std::out_of_range("twobit: index out of range");
-    }
-    return elements_.data();
-  }
-
   float fixed_;  // threshold; 0: adapt it to the values
-  kernels::Resident residual_;
-  std::vector<float> chosen_;
-  std::vector<std::uint32_t> elements_;
+  ElementErrors residuals_{"twobit"};
 };
 
 const Registered<NativeCodecs> registered("twobit", MakeCodecFactory<TwoBit>);
