@@ -6,6 +6,7 @@
 
 #include "core/natives.h"
 #include "tests/seeds.h"
+#include "tests/slices.h"
 
 namespace geomx {
 namespace {
@@ -35,22 +36,7 @@ Parts Encode(CodecChain& chain, const Values& values) {
 // Decodes slices of whole chunks in a random order.
 Values Decode(const CodecChain& chain, const Parts& parts, Random& random) {
   const std::uint64_t step = parts.RowsIn(1) * Between(random, 1, 3);
-  std::vector<std::uint64_t> starts;
-  for (std::uint64_t first = 0; first < parts.rows; first += step) starts.push_back(first);
-  std::shuffle(starts.begin(), starts.end(), random);
-  Values out(parts.elements, 0.0f);
-  for (const std::uint64_t first : starts) {
-    const std::uint64_t count = std::min(step, parts.rows - first);
-    std::vector<std::byte> slice(1);  // payloads need not be aligned
-    for (const Part& part : parts.parts) {
-      const std::byte* start = part.data + part.BytesFor(first);
-      slice.insert(slice.end(), start, start + part.BytesFor(count));
-    }
-    const char* reason = chain.DecodeInto(Bytes(slice).subspan(1), parts.elements, first, count,
-                                          parts.rows, false, out.data());
-    CHECK_EQ(std::string(reason == nullptr ? "" : reason), "");
-  }
-  return out;
+  return check::DecodeSlices(chain, parts, step, Values(parts.elements, 0.0f), false, random);
 }
 
 // A value is off by at most half a scale, which the next value makes good.

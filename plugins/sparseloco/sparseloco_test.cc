@@ -8,6 +8,7 @@
 #include "core/natives.h"
 #include "core/plugin_failure.h"
 #include "tests/seeds.h"
+#include "tests/slices.h"
 
 namespace geomx {
 namespace {
@@ -38,22 +39,7 @@ Values Send(CodecChain& chain, const Values& values, Random& random) {
   CHECK_EQ(parts.SliceBytes(0, parts.rows),
            chain.Layout(values.size()).SliceBytes(0, parts.rows));
   const std::uint64_t step = parts.Granule() * Between(random, 1, 3);
-  std::vector<std::uint64_t> starts;
-  for (std::uint64_t first = 0; first < parts.rows; first += step) starts.push_back(first);
-  std::shuffle(starts.begin(), starts.end(), random);
-  Values out(values.size(), 7.0f);
-  for (const std::uint64_t first : starts) {
-    const std::uint64_t count = std::min(step, parts.rows - first);
-    std::vector<std::byte> slice(1);  // payloads need not be aligned
-    for (const Part& part : parts.parts) {
-      const std::byte* start = part.data + part.BytesFor(first);
-      slice.insert(slice.end(), start, start + part.BytesFor(count));
-    }
-    const char* reason = chain.DecodeInto(Bytes(slice).subspan(1), values.size(), first, count,
-                                          parts.rows, true, out.data());
-    CHECK_EQ(std::string(reason == nullptr ? "" : reason), "");
-  }
-  return out;
+  return check::DecodeSlices(chain, parts, step, Values(values.size(), 7.0f), true, random);
 }
 
 // What was sent and what is kept add up to what was fed, in every round and with any options.

@@ -6,6 +6,7 @@
 
 #include "core/natives.h"
 #include "tests/seeds.h"
+#include "tests/slices.h"
 
 namespace geomx {
 namespace {
@@ -28,24 +29,8 @@ Parts Encode(CodecChain& chain, const Values& values) {
 Values Decode(const CodecChain& chain, const Parts& parts, Random& random) {
   const Parts promised = chain.Layout(parts.elements);
   CHECK_EQ(parts.SliceBytes(0, parts.rows), promised.SliceBytes(0, promised.rows));
-  std::vector<std::uint64_t> starts;
   const std::uint64_t step = 8 * Between(random, 1, 1 + parts.rows / 8);
-  for (std::uint64_t first = 0; first < parts.rows; first += step) starts.push_back(first);
-  std::shuffle(starts.begin(), starts.end(), random);
-  Values out(parts.elements, 0.0f);
-  for (const std::uint64_t first : starts) {
-    const std::uint64_t count = std::min(step, parts.rows - first);
-    std::vector<std::byte> slice(1);  // payloads need not be aligned
-    for (const Part& part : parts.parts) {
-      if (!part.IsIn(first)) continue;
-      const std::byte* start = part.data + (part.whole ? 0 : part.BytesFor(first));
-      slice.insert(slice.end(), start, start + part.BytesFor(count));
-    }
-    const char* reason = chain.DecodeInto(Bytes(slice).subspan(1), parts.elements, first, count,
-                                          parts.rows, false, out.data());
-    CHECK_EQ(std::string(reason == nullptr ? "" : reason), "");
-  }
-  return out;
+  return check::DecodeSlices(chain, parts, step, Values(parts.elements, 0.0f), false, random);
 }
 
 TEST(TwoBitEqualsMxnets) {
