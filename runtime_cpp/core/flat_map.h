@@ -14,9 +14,9 @@ class FlatMap {
  public:
   // A key and its value, as members `first` and `second`. Where an entry fills whole cache lines it
   // begins with one.
-  struct alignas(sizeof(std::pair<const Key, Value>) % 64 == 0 ? 64 : 8) Entry
-      : std::pair<const Key, Value> {
-    using std::pair<const Key, Value>::pair;
+  using Pair = std::pair<const Key, Value>;
+  struct alignas(sizeof(Pair) % 64 == 0 ? 64 : alignof(Pair)) Entry : Pair {
+    using Pair::Pair;
   };
 
   // Returns null if there is none.
