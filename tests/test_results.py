@@ -79,6 +79,9 @@ def test_results_are_read_back(tmp_path: Path) -> None:
     assert Results.load(tmp_path) == results
     with pytest.raises(geomx.errors.GeomxError, match="does not hold a run"):
         Results.load(tmp_path / "nowhere")
+    (tmp_path / "iterations.csv").unlink()
+    with pytest.raises(geomx.errors.GeomxError, match=r"run: it has no iterations\.csv$"):
+        Results.load(tmp_path)
 
 
 def test_iterations_are_sorted(tmp_path: Path) -> None:

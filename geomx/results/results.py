@@ -62,8 +62,11 @@ class Results:
             if (directory / "edges.csv").exists():
                 names.append("edges")
             return cls(directory, summary, *(read_table(directory / f"{n}.csv") for n in names))
+        except FileNotFoundError as error:
+            missing = Path(error.filename).name
+            raise GeomxError(f"{directory} does not hold a run: it has no {missing}") from error
         except OSError as error:
-            raise GeomxError(f"{directory} does not hold a run: {error}") from error
+            raise GeomxError(f"{error.filename} cannot be read: {error.strerror}") from error
 
     def __repr__(self) -> str:
         """Return one line: what was run, the main results, and the directory."""
