@@ -589,9 +589,9 @@ class Fabric:
     def take_notices(self) -> list:
         """
         Return and clear the notices for Python: (node, kind, key, round, text, reason, values,
-        partial); partial is (shard, workers, global round, late) of a round without some nodes,
-        or with contributions that were late: (node, round that it was pushed for). text is bytes in
-        notices of kind state.
+        partial); partial, in notices of that kind, is (shard, workers, global round, late) of a round
+        without some nodes, or with contributions that were late: (node, round that it was pushed
+        for). text is bytes in notices of kind state.
         """
 
     def expect_faults(self) -> None:

@@ -178,7 +178,7 @@ class Members:
             server = simulation.experiment.cluster.party_of(nodes[node]).server
             self._ended_with.setdefault(server.id, []).append(nodes[node])
             self.kill(nodes[node], reason)
-        elif kind == "partial":
+        elif partial is not None:
             shard, workers, above, late = partial
             tensor = simulation.tensor_name(key)
             absent = tuple(nodes[int(each)].name for each in values)

@@ -25,9 +25,11 @@ from geomx.training.steps import Steps
 from geomx.workload import Model
 
 Partial = tuple[int, int, int, list[tuple[int, int]]]
-Notice = tuple[int, str, int, int, str, str, list[float], Partial]
+Notice = tuple[int, str, int, int, str, str, list[float], Partial | None]
 """What the fabric tells: node, kind, key, round, text, reason, values, and of a round that was
 closed without some nodes, or with late contributions: (shard, workers, global round, late)."""
+OF_TRAINERS = frozenset({"forward", "ready", "reply"})
+"""The kinds of notices that continue a worker and concern nothing else."""
 
 
 class Worker(Protocol):

@@ -41,7 +41,7 @@ from geomx.sim.members import Members
 from geomx.sim.network import add_edges, connect
 from geomx.sim.not_finite import tell_of_not_finite
 from geomx.sim.processes import Instant, failure
-from geomx.sim.protocols import IterationRow, Worker
+from geomx.sim.protocols import OF_TRAINERS, IterationRow, Notice, Worker
 from geomx.sim.repetition import Repetition
 from geomx.sim.scenario import Acts, play
 from geomx.sim.standbys import Standbys
@@ -278,23 +278,30 @@ class Simulation:
         notices = self.fabric.take_notices()
         self.repetition.look(notices)
         for notice in notices:
-            node, kind, key, round_number, text, reason, *_ = notice
-            if self.standbys.hear(notice) or (self.members and self.members.hear(notice)):
-                continue
-            if kind == "refused":
-                raise GeomxError(f"{text}: {reason}")
-            if kind == "lost":
-                raise NodeLost(text, reason)
-            if kind == "non_finite":
-                tell_of_not_finite(self, node, key, round_number, text)
-                continue
-            if kind == "transferred":
-                self.world.wan.arrived(key)
-                continue
-            if kind == "value" and self._world is not None:
-                self._world.value_arrived(node, key, round_number)
-            self.workers[node].hear(notice)
+            if notice[1] in OF_TRAINERS:  # most of them
+                self.workers[notice[0]].hear(notice)
+            else:
+                self._hear(notice)
         self._schedule_network(0)
+
+    def _hear(self, notice: Notice) -> None:
+        """Handle a notice that does not simply continue a worker."""
+        node, kind, key, round_number, text, reason, *_ = notice
+        if self.standbys.hear(notice) or (self.members and self.members.hear(notice)):
+            return
+        if kind == "refused":
+            raise GeomxError(f"{text}: {reason}")
+        if kind == "lost":
+            raise NodeLost(text, reason)
+        if kind == "non_finite":
+            tell_of_not_finite(self, node, key, round_number, text)
+            return
+        if kind == "transferred":
+            self.world.wan.arrived(key)
+            return
+        if kind == "value" and self._world is not None:
+            self._world.value_arrived(node, key, round_number)
+        self.workers[node].hear(notice)
 
     def tensor_name(self, key: int) -> str:
         """Return the name of a tensor."""

@@ -13,6 +13,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "bindings/handles.h"
 #include "bindings/shards.h"
@@ -154,23 +155,32 @@ void init_fabric(nb::module_& m) {
       }, "limit_ns"_a)
       .def("take_notices",
            [](Fabric& self) {
+             // Most notices have neither texts nor values: they share one object of each.
+             const nb::object nothing = nb::str(""), whole = nb::none();
+             std::map<Notice::Kind, nb::object> kinds;
+             const auto text = [&](const std::string& given) -> nb::object {
+               return given.empty() ? nothing : nb::str(given.data(), given.size());
+             };
              nb::list out;
              for (const Notice& notice : self.TakeNotices()) {
-               const auto& [shard, workers, above, late] = notice.partial;
+               nb::object& kind = kinds[notice.kind];
+               if (!kind.is_valid()) kind = nb::str(KindName(notice.kind));
                const bool binary = notice.kind == Notice::Kind::kState;
-               const nb::object text =
-                   binary ? nb::object(nb::bytes(notice.text.data(), notice.text.size()))
-                          : nb::object(nb::str(notice.text.data(), notice.text.size()));
-               out.append(nb::make_tuple(notice.node, KindName(notice.kind), notice.key,
-                                         notice.round, text, notice.reason, notice.values,
-                                         nb::make_tuple(shard, workers, above, late)));
+               const auto& [shard, workers, above, late] = notice.partial;
+               out.append(nb::make_tuple(
+                   notice.node, kind, notice.key, notice.round,
+                   binary ? nb::bytes(notice.text.data(), notice.text.size()) : text(notice.text),
+                   text(notice.reason), notice.values,
+                   notice.kind == Notice::Kind::kPartial
+                       ? nb::object(nb::make_tuple(shard, workers, above, late))
+                       : whole));
              }
              return out;
            },
            "Return and clear the notices for Python: (node, kind, key, round, text, reason, values,\n"
-           "partial); partial is (shard, workers, global round, late) of a round without some nodes,\n"
-           "or with contributions that were late: (node, round that it was pushed for). text is bytes in\n"
-           "notices of kind state.")
+           "partial); partial, in notices of that kind, is (shard, workers, global round, late) of a round\n"
+           "without some nodes, or with contributions that were late: (node, round that it was pushed\n"
+           "for). text is bytes in notices of kind state.")
       .def("expect_faults", &Fabric::ExpectFaults,
            "Enable faults of connections; to be called after building and before running.")
       .def("cut", &Fabric::Cut, "one"_a, "other"_a, "now_ns"_a,

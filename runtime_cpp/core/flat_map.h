@@ -25,8 +25,8 @@ class FlatMap {
   }
   const Value* Find(const Key& key) const {
     if (slots_.empty()) return nullptr;
-    const std::uint32_t place = slots_[Seek(key, Hash{}(key))].place;
-    return place == kFree ? nullptr : &At(place).second;
+    Entry* entry = slots_[Seek(key, Hash{}(key))].entry;
+    return entry == nullptr ? nullptr : &entry->second;
   }
 
   // Returns the value of `key`, constructed from `arguments` if there was none, and whether it was
@@ -36,14 +36,14 @@ class FlatMap {
     if (2 * (size_ + 1) > slots_.size()) Grow();
     const std::uint64_t hash = Hash{}(key);
     Slot& slot = slots_[Seek(key, hash)];
-    const bool fresh = slot.place == kFree;
+    const bool fresh = slot.entry == nullptr;
     if (fresh) {
-      slot = {static_cast<std::uint32_t>(hash >> 32), size_};
       if (size_++ % kBlock == 0) blocks_.emplace_back().reserve(kBlock);
       blocks_.back().emplace_back(std::piecewise_construct, std::forward_as_tuple(key),
                                   std::forward_as_tuple(arguments...));
+      slot = {&blocks_.back().back(), static_cast<std::uint32_t>(hash >> 32)};
     }
-    return {&At(slot.place).second, fresh};
+    return {&slot.entry->second, fresh};
   }
 
   template <class Map>
@@ -70,11 +70,10 @@ class FlatMap {
   std::size_t size() const { return size_; }
 
  private:
-  static constexpr std::uint32_t kFree = UINT32_MAX;
   static constexpr std::uint32_t kBlock = 32;
   struct Slot {
+    Entry* entry = nullptr;
     std::uint32_t tag = 0;  // bits of the hash, so that other keys' entries are rarely compared
-    std::uint32_t place = kFree;
   };
 
   // The position of the key's slot, or of the one where it belongs.
@@ -83,8 +82,8 @@ class FlatMap {
     const auto tag = static_cast<std::uint32_t>(hash >> 32);
     for (std::size_t at = hash & mask;; at = (at + 1) & mask) {
       const Slot& slot = slots_[at];
-      if (slot.place == kFree) return at;
-      if (slot.tag == tag && At(slot.place).first == key) return at;
+      if (slot.entry == nullptr) return at;
+      if (slot.tag == tag && slot.entry->first == key) return at;
     }
   }
 
@@ -93,9 +92,9 @@ class FlatMap {
 
   void Grow() {
     slots_.assign(slots_.empty() ? 16 : 2 * slots_.size(), {});
-    for (std::uint32_t place = 0; place < size_; ++place) {
-      const std::uint64_t hash = Hash{}(At(place).first);
-      slots_[Seek(At(place).first, hash)] = {static_cast<std::uint32_t>(hash >> 32), place};
+    for (Entry& entry : *this) {
+      const std::uint64_t hash = Hash{}(entry.first);
+      slots_[Seek(entry.first, hash)] = {&entry, static_cast<std::uint32_t>(hash >> 32)};
     }
   }
 
