@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import json
 import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -48,8 +50,10 @@ def free_port(nodes: int) -> int:
 def stats(peer: str, size: int) -> dict[str, Any]:
     """Return what a node's loop returns that has pushed `size` bytes to a peer in two messages."""
     link = {"peer": peer, "push": (size, 2), "pull": (0, 0), "control_bytes": 7, "busy_s": 0.5}
+    state = {"peer": peer, "connected": True, "connections": 2, "silent_s": 0.1, "queued_bytes": 9}
     counts = {"rounds": 3, "late_slices": 0, "missing_slices": 0, "non_finite_pushes": 1}
-    return {"links": [link], "node": counts, "refused_callers": 4}
+    counts |= {"partial_rounds": 1, "dropped_slices": 0}
+    return {"links": [link], "states": [state], "node": counts, "refused_callers": 4}
 
 
 @pytest.fixture
@@ -152,6 +156,50 @@ def test_with_certificates_strangers_read_nothing(job: Cluster, tmp_path: Path) 
     finally:
         served.shutdown()
         served.server_close()
+
+
+MONITORING = Path(__file__).parent.parent / "examples" / "monitoring"
+
+
+def test_rules_and_dashboard_ask_for_metrics_that_there_are(job: Cluster) -> None:
+    families = metrics_of(job, job.workers[0].name, job.scheduler.name).collect()
+    served = {sample.name for family in families for sample in family.samples} | {"geomx_up"}
+    served |= {"geomx_loss", "geomx_long_wait"}  # which a worker without a step does not have
+    rules = (MONITORING / "rules.yml").read_text()
+    recorded = set(re.findall(r"record: (\S+)", rules))
+    dashboard = (MONITORING / "dashboard.json").read_text()
+    panels = json.loads(dashboard)["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) > 10
+    for text in (rules, dashboard, (MONITORING / "rules_test.yml").read_text()):
+        asked = set(re.findall(r"\b(?:geomx|process)[_:][\w:]+\b", text))
+        assert asked and asked <= served | recorded
+    documented = (MONITORING.parent.parent / "docs" / "metrics.md").read_text()
+    assert {name for name in served if name.startswith("geomx") and name not in documented} == set()
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of Prometheus")
+def test_rules_of_prometheus_do_what_their_tests_say() -> None:
+    tests = MONITORING / "rules_test.yml"
+    done = subprocess.run(
+        ["promtool", "test", "rules", tests], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+def test_top_says_which_links_are_broken_or_silent(job: Cluster) -> None:
+    worker, server = job.workers[0], job.party_of(job.workers[0]).server
+    remarks = {}
+    for connected, connections, silent_s in ((1, 1, 0.2), (1, 1, 3.4), (0, 2, 0.0), (0, 0, 0.0)):
+        told = stats(server.name, 0)
+        told["states"][0] |= {
+            "connected": bool(connected),
+            "connections": connections,
+            "silent_s": silent_s,
+        }
+        now = Reading.of(1.0, NodeMetrics(worker, job, lambda told=told: told).collect())
+        rows = link_rows(now, now)
+        remarks[connected, connections, silent_s] = [row.remark for row in rows]
+    assert list(remarks.values()) == [[], ["silent for 3 s"], ["no connection"], []]
 
 
 def test_metrics_beyond_this_machine_need_certificates(job: Cluster) -> None:

@@ -19,8 +19,16 @@ from geomx.cluster import Cluster, NodeSpec
 COUNTS = {
     # Of `NodeStats` (runtime_cpp/core/node_stats.h), by the name of the metric.
     "rounds": ("geomx_shard_rounds", "Rounds of shards that this server has completed."),
+    "partial_rounds": (
+        "geomx_partial_rounds",
+        "Of these rounds, those that were completed without some workers.",
+    ),
     "late_slices": ("geomx_late_slices", "Slices that arrived after their round."),
     "missing_slices": ("geomx_missing_slices", "Slices that never arrived."),
+    "dropped_slices": (
+        "geomx_dropped_slices",
+        "Slices that were not sent, as a later round of their shard had begun.",
+    ),
     "non_finite_pushes": ("geomx_non_finite_pushes", "Pushes with NaN or infinite values."),
 }
 LINK = ("node", "peer", "network")
@@ -78,6 +86,7 @@ class NodeMetrics(Collector):
         info.add_metric([self._node.name, self._node.role, self._node.party], 1)
         yield info
         yield from self._links(stats)
+        yield from self._states(stats)
         for name, (metric, help_) in COUNTS.items():
             yield self._counter(metric, help_, stats["node"][name])
         refused = "Connections that were refused."
@@ -122,8 +131,7 @@ class NodeMetrics(Collector):
         )
         for link in stats["links"]:
             peer = self._cluster.node(link["peer"])
-            network = "lan" if peer.party == self._node.party else "wan"
-            labels = [self._node.name, peer.name, network]
+            labels = self._labels(peer)
             for direction in ("push", "pull"):
                 size, count = link[direction]
                 messages.add_metric([*labels, direction], count)
@@ -134,6 +142,34 @@ class NodeMetrics(Collector):
             if math.isfinite(bandwidth):
                 rate.add_metric(labels, bandwidth)
         yield from (sent, messages, busy, rate)
+
+    def _states(self, stats: Mapping[str, Any]) -> Iterator[Metric]:
+        connected = GaugeMetricFamily(
+            "geomx_link_up", "Whether a connection carries the link at present.", labels=LINK
+        )
+        connections = CounterMetricFamily(
+            "geomx_link_connections", "Connections that have carried the link.", labels=LINK
+        )
+        silence = GaugeMetricFamily(
+            "geomx_link_silence_seconds",
+            "Time since the peer's last bytes; absent without a connection.",
+            labels=LINK,
+        )
+        queued = GaugeMetricFamily(
+            "geomx_link_queued_bytes", "Bytes that wait to leave for the peer.", labels=LINK
+        )
+        for state in stats["states"]:
+            labels = self._labels(self._cluster.node(state["peer"]))
+            connected.add_metric(labels, float(state["connected"]))
+            connections.add_metric(labels, state["connections"])
+            queued.add_metric(labels, state["queued_bytes"])
+            if state["connected"]:
+                silence.add_metric(labels, state["silent_s"])
+        yield from (connected, connections, silence, queued)
+
+    def _labels(self, peer: NodeSpec) -> list[str]:
+        """Return the values of the labels `LINK` for the link to a peer."""
+        return [self._node.name, peer.name, "lan" if peer.party == self._node.party else "wan"]
 
     def _training(self) -> Iterator[Metric]:
         steps = self.steps

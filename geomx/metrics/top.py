@@ -17,6 +17,9 @@ Labels = tuple[tuple[str, str], ...]
 MOST_LINKS = 12
 """Links that are shown: the fullest ones."""
 
+SILENT_S = 2.0
+"""Silence of a link that is worth a remark: eight of the longest intervals of heartbeats."""
+
 CLEAR = 0.1
 """Difference of two workers' shares of waiting that is no chance."""
 
@@ -71,13 +74,17 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class LinkRow:
-    """A link: its ends, its rate since the reading before, and its bandwidth (None: unlimited)."""
+    """A link: its ends, its rate since the reading before, and its bandwidth (None: unlimited).
+
+    `remark` says what is wrong with it, and is empty otherwise.
+    """
 
     source: str
     target: str
     network: str
     bytes_per_s: float
     bandwidth: float | None
+    remark: str = ""
 
     @property
     def share(self) -> float:
@@ -135,7 +142,14 @@ def slowest(rows: Sequence[NodeRow]) -> NodeRow | None:
 
 
 def link_rows(before: Reading, now: Reading) -> list[LinkRow]:
-    """Return the links with traffic between two readings, the fullest first."""
+    """Return the links with traffic between two readings, or with a fault, which come first.
+
+    The others follow by the share of their bandwidth that is used.
+
+    Args:
+        before: An earlier reading.
+        now: The present one.
+    """
     span_s = max(1e-9, now.time_s - before.time_s)
     names = ("node", "peer", "network")
     ends = {
@@ -147,9 +161,18 @@ def link_rows(before: Reading, now: Reading) -> list[LinkRow]:
         sent = now.get("geomx_sent_bytes_total", **which)
         rate = (sent - before.get("geomx_sent_bytes_total", **which)) / span_s
         bandwidth = now.get("geomx_link_bandwidth_bytes_per_second", **which) or None
-        if rate > 0:
-            rows.append(LinkRow(source, target, network, rate, bandwidth))
-    return sorted(rows, key=lambda row: (-row.share, -row.bytes_per_s))
+        remark = _fault(now, which)
+        if rate > 0 or remark:
+            rows.append(LinkRow(source, target, network, max(0.0, rate), bandwidth, remark))
+    return sorted(rows, key=lambda row: (not row.remark, -row.share, -row.bytes_per_s))
+
+
+def _fault(now: Reading, which: dict[str, str]) -> str:
+    """Return what is wrong with a link, if anything is."""
+    if now.get("geomx_link_connections_total", **which) and not now.get("geomx_link_up", **which):
+        return "no connection"
+    silent_s = now.get("geomx_link_silence_seconds", **which)
+    return f"silent for {silent_s:.0f} s" if silent_s > SILENT_S else ""
 
 
 def shown(before: Reading, now: Reading) -> Group:
@@ -174,7 +197,7 @@ def shown(before: Reading, now: Reading) -> Group:
             units.size(row.memory_bytes) if row.memory_bytes else "",
             remark if row.up else Text("does not answer", style="red"),
         )
-    links = Table(title="links, fullest first", title_justify="left", expand=True)
+    links = Table(title="links", title_justify="left", expand=True)
     links.add_column("from")
     links.add_column("to")
     links.add_column("Mbit/s", justify="right")
@@ -182,6 +205,8 @@ def shown(before: Reading, now: Reading) -> Group:
     links.add_column("used", ratio=1)
     for link in link_rows(before, now)[:MOST_LINKS]:
         whole = "" if link.bandwidth is None else f"{link.bandwidth * 8 / 1e6:,.0f}"
-        used = Bar(1.0, 0.0, link.share) if link.bandwidth else ""
+        used: Bar | Text | str = Bar(1.0, 0.0, link.share) if link.bandwidth else ""
+        if link.remark:
+            used = Text(link.remark, style="red")
         links.add_row(link.source, link.target, f"{link.bytes_per_s * 8 / 1e6:,.1f}", whole, used)
     return Group(nodes, links)

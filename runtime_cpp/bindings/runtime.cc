@@ -21,6 +21,7 @@
 #include "bindings/shards.h"
 #include "bindings/handles.h"
 #include "bindings/members.h"
+#include "bindings/report.h"
 #include "io/loop.h"
 
 namespace nb = nanobind;
@@ -172,65 +173,6 @@ nb::object GlobalValue(Loop& loop, Key key, std::uint32_t shard) {
   std::memcpy(copy, value->data(), value->size() * sizeof(float));
   nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
   return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(copy, {value->size()}, owner));
-}
-
-nb::dict Stats(Loop& loop) {
-  Report report;
-  {
-    nb::gil_scoped_release unlocked;
-    report = loop.GetReport();
-  }
-  nb::list links;
-  for (const auto& [peer, counts] : report.links) {
-    nb::dict link;
-    link["peer"] = peer;
-    link["push"] = Pair(counts.data[static_cast<int>(Direction::kPush)]);
-    link["pull"] = Pair(counts.data[static_cast<int>(Direction::kPull)]);
-    link["control_bytes"] = counts.control_bytes;
-    link["busy_s"] = Seconds(counts.busy);
-    links.append(link);
-  }
-  nb::dict node;
-  node["rounds"] = report.node.rounds;
-  node["late_slices"] = report.node.late_slices;
-  node["refused_slices"] = report.node.refused_slices;
-  node["missing_slices"] = report.node.missing_slices;
-  node["dropped_slices"] = report.node.dropped_slices;
-  node["staleness_sum"] = report.node.staleness_sum;
-  node["staleness_max"] = report.node.staleness_max;
-  node["non_finite_pushes"] = report.node.non_finite_pushes;
-  nb::dict stats;
-  stats["links"] = links;
-  stats["node"] = node;
-  stats["datagrams_sent"] = report.datagrams.sent;
-  stats["datagrams_received"] = report.datagrams.received;
-  stats["datagrams_refused"] = report.datagrams.refused;
-  stats["datagrams_unsent"] = report.datagrams.unsent;
-  stats["lost_messages"] = report.lost_messages;
-  stats["refused_callers"] = report.refused_callers;
-  stats["held_bytes_max"] = report.held_bytes_max;
-  stats["spans_dropped"] = report.spans_dropped;
-  stats["paced_pushes"] = report.paced_pushes;
-  stats["behind_s"] = Seconds(report.behind);
-  return stats;
-}
-
-nb::list Spans(const Loop& loop) {
-  nb::list spans;
-  for (const Span& span : loop.Spans()) {
-    const bool send = std::string_view(span.category) == "send";
-    nb::dict about;
-    about["key"] = span.key;
-    if (send) about["shard"] = span.shard;
-    about["round"] = span.round;
-    if (send) about["bytes"] = span.bytes;
-    if (span.channel > 0) about["channel"] = span.channel;
-    const std::string name =
-        send ? std::string(KindName(span.kind)) + " to " + span.peer : span.category;
-    spans.append(nb::make_tuple(name, span.category, Seconds(span.start), Seconds(span.duration),
-                                about));
-  }
-  return spans;
 }
 
 }  // namespace
@@ -395,6 +337,6 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Set the initial value of a global server's shard: (offset, elements, server, priority).")
       .def("global_value", &GlobalValue, "key"_a, "shard"_a,
            "Return a global server's value of one shard, or None.")
-      .def("stats", &Stats, "Return the traffic by peer and the node's counts; also after close.")
-      .def("spans", &Spans, "Return (name, category, start_s, duration_s, details) of a bounded number of spans.");
+      .def("stats", &StatsOf, "Return the traffic by peer and the node's counts; also after close.")
+      .def("spans", &SpansOf, "Return (name, category, start_s, duration_s, details) of a bounded number of spans.");
 }

@@ -130,6 +130,7 @@ class RecordedNode {
   const NodeConfig& config() const { return node_.config(); }
   const Peer* FindPeer(NodeId id) const { return node_.FindPeer(id); }
   NodeStats stats() const { return node_.stats(); }
+  std::size_t QueuedBytes(NodeId peer) const { return node_.QueuedBytes(peer); }
   std::uint32_t Incarnation(NodeId id) const { return node_.Incarnation(id); }
   void Describe(Digest& digest) const { node_.Describe(digest); }
   bool started() const { return node_.started(); }

@@ -373,7 +373,13 @@ Report Driver::report() const {
   for (const auto& [peer, outlet] : outlets_) {
     LinkCounts counts = outlet.counts;
     if (shaper_) counts.busy += shaper_->Busy(peer);
-    report.links[node_->FindPeer(peer)->name] = counts;
+    const std::string& name = node_->FindPeer(peer)->name;
+    report.links[name] = counts;
+    const Session* session = sessions_.Find(peer);
+    report.states[name] = {.connected = session != nullptr,
+                           .connections = sessions_.Connections(peer),
+                           .silent = session == nullptr ? 0 : Now() - session->heard,
+                           .queued_bytes = node_->QueuedBytes(peer)};
   }
   return report;
 }

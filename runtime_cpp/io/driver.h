@@ -49,8 +49,17 @@ struct LinkCounts {
   void Exchange(Archive& archive) { archive(data[0], data[1], control_bytes, busy); }
 };
 
+// A link as it is now.
+struct LinkState {
+  bool connected = false;
+  std::uint32_t connections = 0;   // that have carried it
+  Time silent = 0;                 // since bytes last arrived on the present one
+  std::uint64_t queued_bytes = 0;  // that wait to leave
+};
+
 struct Report {
-  std::map<std::string, LinkCounts> links;  // by the peer's name
+  std::map<std::string, LinkCounts> links;  // by the peer's name, as is the next one
+  std::map<std::string, LinkState> states;
   NodeStats node;
   Datagrams::Counts datagrams;
   std::uint64_t lost_messages = 0;    // by the emulated network

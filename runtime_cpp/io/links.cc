@@ -37,6 +37,11 @@ Session* Sessions::Find(NodeId peer) const {
   return found == links_.end() ? nullptr : found->second.session;
 }
 
+std::uint32_t Sessions::Connections(NodeId peer) const {
+  const auto found = links_.find(peer);
+  return found == links_.end() ? 0 : found->second.connections;
+}
+
 void Sessions::Identify(NodeId peer) {
   for (Dialing& dialing : dialing_) {
     if (dialing.peer == kUnknownPeer) dialing.peer = peer;
@@ -185,6 +190,7 @@ void Sessions::Attach(Session& session, PeerLink& link) {
   session.link = &link;
   link.session = &session;
   link.made = true;
+  ++link.connections;
   session.reader.set_max_payload(kMaxPayloadBytes);
   TuneConnection(session.fd.get(), congestion_, limits_.kernel);
   Watch(session);

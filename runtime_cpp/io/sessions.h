@@ -57,6 +57,7 @@ struct PeerLink {
   FrameLink frames;
   Session* session = nullptr;  // the connection that carries it; null: none at present
   bool made = false;           // there has been a connection
+  std::uint32_t connections = 0;  // of this process
   bool closed = false;         // for good
   std::uint32_t recorded = 0;  // messages received by the other end, as of the journal
   Time lost_at = 0;            // when the last one ended
@@ -157,6 +158,7 @@ class Sessions {
   bool Knows(NodeId peer) const;
   // Returns the connection that carries the link to `peer`, or null.
   Session* Find(NodeId peer) const;
+  std::uint32_t Connections(NodeId peer) const;  // that have carried the link so far
   Session* FindById(std::uint64_t id);
   PeerLink& LinkOf(NodeId peer);
   // Stops all traffic between this node and `peer` until Heal is called as often as Cut.

@@ -1,0 +1,85 @@
+#include "bindings/report.h"
+
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <string_view>
+
+#include "bindings/handles.h"
+
+namespace nb = nanobind;
+
+namespace geomx::io {
+
+nb::dict StatsOf(Loop& loop) {
+  Report report;
+  {
+    nb::gil_scoped_release unlocked;
+    report = loop.GetReport();
+  }
+  nb::list links;
+  for (const auto& [peer, counts] : report.links) {
+    nb::dict link;
+    link["peer"] = peer;
+    link["push"] = Pair(counts.data[static_cast<int>(Direction::kPush)]);
+    link["pull"] = Pair(counts.data[static_cast<int>(Direction::kPull)]);
+    link["control_bytes"] = counts.control_bytes;
+    link["busy_s"] = Seconds(counts.busy);
+    links.append(link);
+  }
+  nb::list states;
+  for (const auto& [peer, known] : report.states) {
+    nb::dict state;
+    state["peer"] = peer;
+    state["connected"] = known.connected;
+    state["connections"] = known.connections;
+    state["silent_s"] = Seconds(known.silent);
+    state["queued_bytes"] = known.queued_bytes;
+    states.append(state);
+  }
+  nb::dict node;
+  node["rounds"] = report.node.rounds;
+  node["late_slices"] = report.node.late_slices;
+  node["refused_slices"] = report.node.refused_slices;
+  node["missing_slices"] = report.node.missing_slices;
+  node["dropped_slices"] = report.node.dropped_slices;
+  node["staleness_sum"] = report.node.staleness_sum;
+  node["staleness_max"] = report.node.staleness_max;
+  node["partial_rounds"] = report.node.partial_rounds;
+  node["non_finite_pushes"] = report.node.non_finite_pushes;
+  nb::dict stats;
+  stats["links"] = links;
+  stats["states"] = states;
+  stats["node"] = node;
+  stats["datagrams_sent"] = report.datagrams.sent;
+  stats["datagrams_received"] = report.datagrams.received;
+  stats["datagrams_refused"] = report.datagrams.refused;
+  stats["datagrams_unsent"] = report.datagrams.unsent;
+  stats["lost_messages"] = report.lost_messages;
+  stats["refused_callers"] = report.refused_callers;
+  stats["held_bytes_max"] = report.held_bytes_max;
+  stats["spans_dropped"] = report.spans_dropped;
+  stats["paced_pushes"] = report.paced_pushes;
+  stats["behind_s"] = Seconds(report.behind);
+  return stats;
+}
+
+nb::list SpansOf(const Loop& loop) {
+  nb::list spans;
+  for (const Span& span : loop.Spans()) {
+    const bool send = std::string_view(span.category) == "send";
+    nb::dict about;
+    about["key"] = span.key;
+    if (send) about["shard"] = span.shard;
+    about["round"] = span.round;
+    if (send) about["bytes"] = span.bytes;
+    if (span.channel > 0) about["channel"] = span.channel;
+    const std::string name =
+        send ? std::string(KindName(span.kind)) + " to " + span.peer : span.category;
+    spans.append(nb::make_tuple(name, span.category, Seconds(span.start), Seconds(span.duration),
+                                about));
+  }
+  return spans;
+}
+
+}  // namespace geomx::io
