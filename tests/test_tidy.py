@@ -141,7 +141,7 @@ ROOMS = {
     "training": "cluster errors plugin",
     "workloads": "errors frameworks options plugin workload",
     "results": "cluster errors network terminal",
-    "pages": "cluster results terminal",
+    "pages": "cluster errors results terminal",
     "tracking": "experiment plugin results",
     "metrics": "cluster errors terminal",
     "live": "cluster errors events experiment frameworks limits metrics network options plugin"

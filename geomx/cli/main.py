@@ -83,6 +83,10 @@ COMMANDS = {
     "explain": Command(
         "Show what an iteration of a run waits for, and what would make it faster.", "explain"
     ),
+    "report": Command(
+        "Write the page of a run, or serve it while the run happens: geomx report RUN --serve.",
+        "report",
+    ),
     "new-plugin": Command(
         "Write a small, complete plugin project: geomx new-plugin NAME --kind codec.", "new_plugin"
     ),

@@ -19,10 +19,8 @@ from geomx.explaining.what_if import changes, outcomes
 from geomx.pages import page
 from geomx.plugin.registry import Registry
 from geomx.results.files import write_json, write_text
+from geomx.results.folders import runs_in
 from geomx.version import __version__
-
-MOST_NAMED = 8
-"""Limit on the number of runs of a directory that an error message names."""
 
 
 def explain(run: Path | str) -> Explanation:
@@ -39,7 +37,7 @@ def explain(run: Path | str) -> Explanation:
     """
     directory = Path(run)
     found = []
-    for place in _runs(directory):
+    for place in runs_in(directory):
         evidence = Evidence(place)
         rows = evidence.stretch()
         if not rows:
@@ -61,25 +59,6 @@ def explain(run: Path | str) -> Explanation:
         html = page.render(one.results, one.timeline, one.graph, made.section(told["mode"]))
         write_text(one.results.directory / "report.html", html)
     return made
-
-
-def _runs(directory: Path) -> list[Path]:
-    """Return `directory`, or those of the simulated and the live run in it.
-
-    Raises:
-        ConfigError: There is no run.
-    """
-    if (directory / "summary.json").is_file():
-        return [directory]
-    both = [directory / mode for mode in ("sim", "live")]
-    if found := [place for place in both if (place / "summary.json").is_file()]:
-        return found
-    single = {path.parent.name for path in directory.glob("*/summary.json")}
-    double = {path.parent.parent.name for path in directory.glob("*/live/summary.json")}
-    if inside := sorted(single | double):
-        some = ", ".join(inside[:MOST_NAMED]) + (", ..." if len(inside) > MOST_NAMED else "")
-        raise ConfigError("run", directory, f"holds {len(inside)} runs; name one of them: {some}")
-    raise ConfigError("run", directory, "is no directory of a run: it has no summary.json")
 
 
 def _told(evidence: Evidence, parts: list[Part], rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from geomx.terminal import units
 
 MOST_LINKS = {"wan": 24, "lan": 12}
 MOST_PARTIES = 16
+REFRESH_S = 5
+"""Seconds after which a browser asks again for the page of a run that has not ended."""
 
 
 def render(
@@ -32,6 +34,7 @@ def render(
     timeline: Timeline,
     graph: nx.Graph | None,
     explained: Markup | None = None,
+    under_way: str = "",
 ) -> str:
     """Return the page.
 
@@ -40,14 +43,16 @@ def render(
         timeline: Its spans.
         graph: The network as used, None if unknown.
         explained: A section of ``geomx explain``, if there is one.
+        under_way: What is said of a run that has not ended; its traffic is not known yet, and the
+            browser asks for the page again.
     """
     summary = results.summary
     order = list(graph.nodes) if graph is not None else []
     picture = wan.drawing(results.links, graph, summary["seconds"], results.edges)
     body = [
         _header(summary),
-        _banner(summary),
-        _headline(summary, results.iterations),
+        tag("p", under_way, class_="note") if under_way else _banner(summary),
+        _headline(summary, results.iterations, ended=not under_way),
         section("Progress", *_curves(results)),
         section("Where an iteration goes", *_breakdown(results.iterations)),
         explained or Markup(""),
@@ -59,12 +64,14 @@ def render(
         section("Summary", _summary_table(summary), note(remark(summary))),
         footer(_BESIDE),
     ]  # fmt: skip
-    return document(title(summary), body)
+    return document(title(summary), body, REFRESH_S if under_way else None)
 
 
-def document(title: str, body: Sequence[Markup]) -> str:
-    """Return a whole page with style and script inside."""
+def document(title: str, body: Sequence[Markup], refresh_s: int | None = None) -> str:
+    """Return a whole page with style and script inside; a browser may ask for it periodically."""
+    refresh = {"http-equiv": "refresh", "content": str(refresh_s)}
     head = (
+        *([tag("meta", **refresh)] if refresh_s else []),
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
@@ -134,7 +141,7 @@ def _banner(summary: Mapping[str, Any]) -> Markup:
     return tag("p", heading, reason, tag("br"), kept, class_="banner")
 
 
-def _headline(summary: Mapping[str, Any], rows: Sequence[Row]) -> Markup:
+def _headline(summary: Mapping[str, Any], rows: Sequence[Row], ended: bool) -> Markup:
     per_iteration, sent = summary["seconds_per_iteration"], summary["bytes"]
     accuracy = summary["accuracy"]
     wan_bytes = sent["wan_push"] + sent["wan_pull"]
@@ -142,12 +149,14 @@ def _headline(summary: Mapping[str, Any], rows: Sequence[Row]) -> Markup:
     tiles = [
         ("time per iteration", units.duration(per_iteration["mean"]),
          f"95th percentile {units.duration(per_iteration['p95'])}"),
-        ("total time", units.duration(summary["seconds"]),
+        ("total time" if ended else "time so far", units.duration(summary["seconds"]),
          f"{clock}, {units.number(summary['samples_per_second'])} samples/s"),
         ("over the WAN", units.size(wan_bytes),
          f"push {units.size(sent['wan_push'])}, pull {units.size(sent['wan_pull'])}"),
         ("spent waiting", units.share(_waiting(rows)), "of the workers' time"),
     ]  # fmt: skip
+    if not ended:  # its traffic is not known
+        del tiles[2]
     if accuracy["final"] is not None:
         best = f"held-out; best {units.share(accuracy['best'])}"
         tiles.append(("accuracy", units.share(accuracy["final"]), best))

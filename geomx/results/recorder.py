@@ -22,7 +22,7 @@ from geomx.results.follower import Follower
 from geomx.results.participation import Participation
 from geomx.results.results import Results
 from geomx.results.rounding import EVALUATIONS, evaluation_row, figure, rounded
-from geomx.results.steps import durations, last_loss
+from geomx.results.steps import measured
 from geomx.results.trace import MAX_SPANS, Counter, Span, Timeline
 from geomx.results.traffic import EDGES, EdgeTraffic
 
@@ -351,15 +351,13 @@ class Recorder:
     def _summary(
         self, seconds: float | None, rounds: int | None, wall_seconds: float | None
     ) -> dict[str, Any]:
-        rows, evaluations = self._iterations.rows, self._evaluations.rows
-        samples = sum(row["samples"] for row in rows)
-        accuracies = [row["accuracy"] for row in evaluations if row["accuracy"] is not None]
+        known = measured(self._iterations.rows, self._evaluations.rows, seconds)
         return {
             **self.header,
             "rounds": rounds,
             "seconds": seconds,
-            "seconds_per_iteration": durations(rows),
-            "samples_per_second": samples / seconds if seconds and samples else None,
+            "seconds_per_iteration": known["seconds_per_iteration"],
+            "samples_per_second": known["samples_per_second"],
             "bytes": dict(self._bytes),
             **({"participation": self.participation.summary()} if self.participation else {}),
             **({"faults": list(self._faults)} if self._faults else {}),
@@ -368,11 +366,8 @@ class Recorder:
                 "mean": self._staleness["sum"] / max(1, self._staleness["updates"]),
                 "max": self._staleness["max"],
             },
-            "accuracy": {
-                "final": accuracies[-1] if accuracies else None,
-                "best": max(accuracies, default=None),
-            },
-            "loss": {"final": evaluations[-1]["loss"] if evaluations else last_loss(rows)},
+            "accuracy": known["accuracy"],
+            "loss": known["loss"],
             "skipped_iterations": self._skipped,
             "python": self._python_per_iteration(),
             "busiest_endpoint": self._busiest_endpoint(seconds),

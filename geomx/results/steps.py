@@ -1,13 +1,37 @@
-"""Values of ``summary.json`` that are computed from the rows of ``iterations.csv``."""
+"""Values of ``summary.json`` that are computed from the rows of a run's tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from geomx.results.files import Row
 from geomx.results.rounding import figure, rounded
+
+
+def measured(
+    rows: Sequence[Row], evaluations: Sequence[Row], seconds: float | None
+) -> dict[str, Any]:
+    """Return these values.
+
+    Args:
+        rows: Of ``iterations.csv``.
+        evaluations: Of ``evaluations.csv``.
+        seconds: Duration of the run so far; None: unknown.
+    """
+    samples = sum(row["samples"] for row in rows)
+    accuracies = [row["accuracy"] for row in evaluations if row["accuracy"] is not None]
+    return {
+        "seconds_per_iteration": durations(rows),
+        "samples_per_second": samples / seconds if seconds and samples else None,
+        "accuracy": {
+            "final": accuracies[-1] if accuracies else None,
+            "best": max(accuracies, default=None),
+        },
+        "loss": {"final": evaluations[-1]["loss"] if evaluations else last_loss(rows)},
+    }
 
 
 def durations(rows: Sequence[Row]) -> dict[str, float | None]:
