@@ -28,7 +28,8 @@ _EXPORTS = {
     "Overlay": "geomx.plugin.coordination",
     "OverlayReport": "geomx.plugin.overlay",
     "Partitioner": "geomx.plugin",
-    "PartySync": "geomx.plugin.sync",
+    "PartyModel": "geomx.plugin.party",
+    "PartySync": "geomx.plugin.party",
     "Placement": "geomx.plugin",
     "PluginError": "geomx.errors",
     "Refused": "geomx.errors",
@@ -74,7 +75,8 @@ if TYPE_CHECKING:
         cut_evenly,
         native_options,
     )
-    from geomx.plugin.sync import PartySync, SyncPolicy, WorkerSync
+    from geomx.plugin.party import PartyModel, PartySync
+    from geomx.plugin.sync import SyncPolicy, WorkerSync
     from geomx.plugin.tracking import TrackedRun, Tracker
     from geomx.results.results import Results
     from geomx.runner import run
@@ -93,6 +95,7 @@ __all__ = [
     "Overlay",
     "OverlayReport",
     "Partitioner",
+    "PartyModel",
     "PartySync",
     "Placement",
     "PluginError",

@@ -78,9 +78,9 @@ class NodeConfig:
         is used in errors.
         """
 
-    def set_rounds(self, together: bool, staleness_bound: int | None, update_at_party: bool, steps_of: int = 0) -> None:
+    def set_rounds(self, together: bool, staleness_bound: int | None, update_at_party: bool, steps_of: int = 0, workers_together: bool = True) -> None:
         """
-        Set how global rounds complete. `steps_of`: all workers, if parties exchange steps of the
+        Set how rounds complete. `steps_of`: all workers, if parties exchange steps of the
         optimizer; 0: they exchange gradients.
         """
 
@@ -912,7 +912,9 @@ def python_slicer(prototype: object, label: str = '') -> Slicer:
     """
 
 def python_policy(prototype: object, label: str = '') -> PartyPolicy:
-    """Return a handle of a party policy in Python (geomx.plugin.PartySync)."""
+    """
+    Return a handle of a party policy in Python (geomx.plugin.PartySync or PartyModel).
+    """
 
 def python_coordinator(prototype: object, seed: float, label: str = '') -> Coordinator:
     """

@@ -238,6 +238,31 @@ def test_dcasgd_without_compensation_equals_sgd(variance: int, momentum: float) 
         close(twin, weight, step)
 
 
+@pytest.mark.parametrize("delay", [1, 3])
+def test_delayed_nesterov_moves_its_momentum_every_few_updates(delay: int) -> None:
+    """Liu et al., 2024, algorithm 3 with c = 0; their rate is `delay` times ours."""
+    rate, beta, clip = 0.05, 0.7, 1.5
+    ours = native(
+        {"name": "delayed_nag", "learning_rate": rate, "momentum": beta, "delay": delay,
+         "rescale_grad": 0.5, "clip_gradient": clip}
+    )  # fmt: skip
+    weight = start(3)
+    expected = weight.astype(np.float64)
+    velocity, buffer = np.zeros(ELEMENTS), np.zeros(ELEMENTS)
+    for step, gradient in enumerate(gradients(3)):
+        g = np.clip(0.5 * gradient.astype(np.float64), -clip, clip)
+        buffer += g
+        theirs = delay * rate
+        if (step + 1) % delay == 0:
+            velocity = beta * velocity + buffer / delay
+            expected -= theirs * (beta * velocity + g / delay)
+            buffer[:] = 0
+        else:
+            expected -= theirs * g / delay
+        ours.update(weight, gradient)
+        close(weight, expected, step)
+
+
 def test_geomxs_test_vector() -> None:
     """GeoMX's second gradient is compensated for the first update: it comes from another party.
 
@@ -285,7 +310,8 @@ def test_workloads_have_their_optimizer_and_options(config: Any, make: Any) -> N
 @pytest.mark.parametrize(
     ("changes", "key", "words"),
     [
-        ({"optimizer": "adamm"}, "optimizer", "adagrad, adam, adamw, dcasgd, nag, rmsprop, sgd"),
+        ({"optimizer": "adamm"}, "optimizer", "adagrad, adam, adamw, dcasgd, delayed_nag, nag, "
+         "rmsprop, sgd"),
         ({"momentum": 0.9}, "momentum", "no option momentum; it takes .*beta1"),
         ({"wd": float("nan")}, "wd", "bad option"),
         ({"optimizer_options": {"beta3": 1}}, "optimizer_options.beta3", "it takes .*beta1"),

@@ -97,11 +97,11 @@ class _Looking:
         """Check `geomx_update`."""
         if self._answered("geomx_update", label, cluster=self.cluster) is None:
             return "it does not ask for updates at the parties"
-        if self.selection.sync_policy(self.cluster).together:
+        if self.selection.update_at_party(self.cluster):
             return None
         return (
-            f"under sync={self.sync} parties do not update together, so the optimizer stays at the "
-            "global server"
+            f"under sync={self.sync} parties or their workers do not update together, so the "
+            "optimizer stays at the global server"
         )
 
     def optimizes(self, label: str) -> str | None:
@@ -116,14 +116,20 @@ class _Looking:
 
     def overlays(self, label: str) -> str | None:
         """Check `geomx_overlay`."""
-        together = self.selection.sync_policy(self.cluster).together
-        groups = groups_of(self.cluster, together)
+        policy = self.selection.sync_policy(self.cluster)
+        together, workers_together = policy.together, policy.workers_together
+        groups = groups_of(self.cluster, together, workers_together)
         for group in groups:
             overlay: Overlay | None = self._answered("geomx_overlay", label, group=group)
             if overlay is not None and (overlay.push or overlay.pull):
                 return None
-        if together:
+        if together and workers_together:
             return "it has no group of two members or more talk with each other"
+        if not workers_together:
+            return (
+                f"under sync={self.sync} workers do not wait for each other, so they are no group "
+                "whose members could talk with each other"
+            )
         return (
             f"under sync={self.sync} parties do not update together, so their servers are no group "
             "whose members could talk with each other"

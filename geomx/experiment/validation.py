@@ -159,10 +159,14 @@ def _check_continues(experiment: Experiment) -> None:
 
     Raises:
         ConfigError: Members forward contributions of others, or weights are stored at the parties
-            only, so that a returning party cannot obtain them.
+            only, so that a returning party cannot obtain them; or each party has a model of its
+            own, which a returning worker or party would have to find again.
     """
     cluster, selection = experiment.cluster, experiment.selection
     remedy = "leave it out, or choose faults.on_loss=stop or wait"
+    if not selection.sync_policy(cluster).workers_together:
+        why = f"sync={selection.sync[0]} keeps a model at each party, which is lost with its server"
+        raise ConfigError("faults.on_loss", "continue", f"{why}; {remedy}")
     for group, _ in selection.overlays(cluster):
         why = "forwards contributions by members, whose loss would lose contributions of others"
         label = selection.overlay_label(group.root).split(":")[0]

@@ -19,6 +19,7 @@ from geomx.options.schema import FaultOptions, RuntimeOptions
 from geomx.plugin.coordination import Group, Overlay, Site
 from geomx.plugin.parts import ByTurns, Native, Shard, cut_evenly
 from geomx.plugin.selection import Selection
+from geomx.plugin.sync import SyncPolicy
 from geomx.workload import TensorSpec
 
 PlacedShard = tuple[int, int, int, int]
@@ -36,9 +37,7 @@ class Common:
     """Settings of all nodes and links of an experiment, for which plugins are called once.
 
     Attributes:
-        together: See `SyncPolicy.together`.
-        staleness_bound: See `SyncPolicy.staleness_bound`.
-        exchange: See `SyncPolicy.exchange`.
+        policy: The sync policy.
         at_party: Whether local servers run the optimizer.
         steps_of: Number of workers if they run it first and exchange its steps; else 0.
         hosts: Ids of nodes that run coordinators.
@@ -48,9 +47,7 @@ class Common:
             node's id.
     """
 
-    together: bool
-    staleness_bound: int | None
-    exchange: str
+    policy: SyncPolicy
     at_party: bool
     steps_of: int
     hosts: frozenset[int]
@@ -71,9 +68,7 @@ def _find_common(selection: Selection, cluster: Cluster) -> Common:
         for member in {group.root.id: group.root, **{m.id: m for m in group.members}}.values():
             overlays[member.id].append((group, overlay))
     return Common(
-        policy.together,
-        policy.staleness_bound,
-        policy.exchange,
+        policy,
         selection.update_at_party(cluster),
         len(cluster.workers) if selection.steps_first(cluster) else 0,
         frozenset(site.host.id for site in sites),
@@ -162,7 +157,8 @@ def node_config(
     config.set_non_finite(runtime.non_finite)
     if live and node.role in ("server", "global_server"):
         _set_device(config, runtime.server_device)
-    config.set_rounds(shared.together, shared.staleness_bound, shared.at_party, shared.steps_of)
+    rules = (shared.policy.together, shared.policy.staleness_bound, shared.at_party)
+    config.set_rounds(*rules, shared.steps_of, shared.policy.workers_together)
     if faults.quorum is not None:
         config.set_quorum(faults.quorum_of(len(cluster.parties)), faults.deadline_s or 0.0)
     below, above = children(cluster, node), parents(cluster, node)
@@ -336,7 +332,7 @@ def hop(
     sums = with_global and shared.at_party
     return replace(
         cluster.link(source, target, direction, "sum" if sums and direction == "pull" else None),
-        exchange=shared.exchange,
+        exchange=shared.policy.exchange,
         summed=sums and direction == "push",
     )
 

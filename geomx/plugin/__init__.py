@@ -18,7 +18,8 @@ from geomx.plugin.parts import (
     cut_evenly,
     native_options,
 )
-from geomx.plugin.sync import PartySync, SyncPolicy, WorkerSync
+from geomx.plugin.party import PartyModel, PartySync
+from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.plugin.tracking import TrackedRun, Tracker
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Optimizer",
     "Overlay",
     "Partitioner",
+    "PartyModel",
     "PartySync",
     "Placement",
     "Shard",

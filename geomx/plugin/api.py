@@ -13,16 +13,16 @@ from pathlib import Path
 
 from geomx.errors import PluginError
 
-api_version = "2.2"
+api_version = "2.3"
 
 PLUGINS: dict[str, tuple[str, ...]] = {
     "geomx": (
         "BySize", "Codec", "CodecCosts", "ConfigError", "Coordinator", "GeomxError", "Group",
-        "Native", "NodeLost", "Optimizer", "Overlay", "OverlayReport", "Partitioner", "PartySync",
-        "Placement", "PluginError", "Refused", "Results", "Shard", "Site", "Slicer", "SyncPolicy",
-        "TrackedRun", "Tracker", "WorkerSync", "__version__", "api_version", "cut_evenly",
-        "hookimpl", "include_dir", "native_options", "overlay_order", "pack_bits", "report", "run",
-        "sleep", "unpack_bits",
+        "Native", "NodeLost", "Optimizer", "Overlay", "OverlayReport", "Partitioner", "PartyModel",
+        "PartySync", "Placement", "PluginError", "Refused", "Results", "Shard", "Site", "Slicer",
+        "SyncPolicy", "TrackedRun", "Tracker", "WorkerSync", "__version__", "api_version",
+        "cut_evenly", "hookimpl", "include_dir", "native_options", "overlay_order", "pack_bits",
+        "report", "run", "sleep", "unpack_bits",
     ),
     "geomx.cluster": ("Cluster", "Link", "NodeSpec", "Party", "Path"),
     "geomx.events": ("Event", "Events"),

@@ -35,7 +35,8 @@ from geomx.plugin.parts import (
     Shard,
     Slicer,
 )
-from geomx.plugin.sync import PartySync, Stepwise, SyncPolicy, WorkerSync
+from geomx.plugin.party import PartyModel, PartySync
+from geomx.plugin.sync import Stepwise, SyncPolicy, WorkerSync
 from geomx.workload import TensorSpec
 
 EXCHANGES = ("gradients", "parameters")
@@ -75,6 +76,9 @@ class CheckedPolicy(SyncPolicy):
         if not isinstance(policy.together, bool):
             raise held.broken("together", "True or False", policy.together)
         self.together = policy.together
+        if not isinstance(policy.workers_together, bool):
+            raise held.broken("workers_together", "True or False", policy.workers_together)
+        self.workers_together = policy.workers_together
         if bound is not None:
             bound = held.whole("staleness_bound", bound, 0, 2**31 - 1, "None or rounds")
         self.staleness_bound = bound
@@ -140,11 +144,19 @@ class CheckedPolicy(SyncPolicy):
             raise held.broken("exchange", "'parameters' if answers are merged", self.exchange)
         return checked
 
-    def party_policy(self, cluster: Cluster, party: Party) -> Native | PartySync | None:
+    def party_policy(
+        self, cluster: Cluster, party: Party
+    ) -> Native | PartySync | PartyModel | None:
         """See `SyncPolicy.party_policy`."""
         answer, held = self._policy.party_policy(cluster, party), self._held
         if isinstance(answer, Native):
             return held.native("party_policy()", answer, "policy")
+        if not self.workers_together:
+            if not isinstance(answer, PartyModel):
+                wanted = "a PartyModel or a Native if workers_together is False"
+                raise held.broken("party_policy()", wanted, answer)
+            check_names(held.label, PartyModel, answer)
+            return answer
         if answer is None:
             return None
         if not isinstance(answer, PartySync):

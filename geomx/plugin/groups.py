@@ -6,19 +6,23 @@ from geomx.cluster import Cluster
 from geomx.plugin.coordination import Group
 
 
-def groups_of(cluster: Cluster, together: bool) -> list[Group]:
+def groups_of(cluster: Cluster, together: bool, workers_together: bool) -> list[Group]:
     """Return the groups that an overlay may serve: those with two members or more.
 
     Args:
         cluster: The nodes of the experiment.
         together: Whether parties share rounds (see `SyncPolicy`); otherwise global servers answer
             each party separately, and local servers form no group.
+        workers_together: The same of a party's workers and its local server.
 
     Returns:
         The parties' groups, then those of the global servers.
     """
     scheduler = cluster.scheduler
-    groups = [Group("party", party.server, party.workers, scheduler) for party in cluster.parties]
+    groups: list[Group] = []
+    if workers_together:
+        parties = cluster.parties
+        groups += [Group("party", party.server, party.workers, scheduler) for party in parties]
     if together:
         servers = tuple(party.server for party in cluster.parties)
         groups += [Group("global", root, servers, scheduler) for root in cluster.global_servers]

@@ -157,7 +157,8 @@ class Selection:
 
     def update_at_party(self, cluster: Cluster) -> bool:
         """Return whether local servers run the optimizer (`geomx_update`)."""
-        if not self.sync_policy(cluster).together:
+        policy = self.sync_policy(cluster)
+        if not (policy.together and policy.workers_together):
             return False
         answers = self._ask("geomx_update", cluster=cluster)
         for built, answer in answers:
@@ -189,7 +190,8 @@ class Selection:
         return self.once(cluster, Selection._find_overlays)
 
     def _find_overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
-        groups = groups_of(cluster, self.sync_policy(cluster).together)
+        policy = self.sync_policy(cluster)
+        groups = groups_of(cluster, policy.together, policy.workers_together)
         answers = [(group, self._overlay(group)) for group in groups]
         return [(group, overlay) for group, overlay in answers if overlay is not None]
 

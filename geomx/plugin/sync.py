@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.plugin.coordination import Site
 from geomx.plugin.parts import Native
+from geomx.plugin.party import PartyModel, PartySync
 
-__all__ = ["PartySync", "SyncPolicy", "WorkerSync"]
+__all__ = ["SyncPolicy", "WorkerSync"]
 
 
 class SyncPolicy:
@@ -33,6 +34,9 @@ class SyncPolicy:
             workers run their own optimizer, push parameters, and receive new ones.
         together: Whether a global server waits for all parties before it updates and answers. If
             not, it applies and answers each party's push separately.
+        workers_together: Whether a local server waits for all workers of its party before it sends
+            or answers. If not, it applies and answers each worker's push separately, by the native
+            policy or `PartyModel` of `party_policy`.
         staleness_bound: If `together` is False, the number of rounds by which a party may be ahead
             of the slowest; None for no limit.
         delay: Number of steps for which a worker trains on before it applies an answer: what is
@@ -49,6 +53,7 @@ class SyncPolicy:
 
     exchange: str = "gradients"
     together: bool = True
+    workers_together: bool = True
     staleness_bound: int | None = None
     delay: int = 0
 
@@ -177,7 +182,9 @@ class SyncPolicy:
         """
         return Stepwise(self, steps)
 
-    def party_policy(self, cluster: Cluster, party: Party) -> Native | PartySync | None:
+    def party_policy(
+        self, cluster: Cluster, party: Party
+    ) -> Native | PartySync | PartyModel | None:
         """Return a local server's part of the policy.
 
         Args:
@@ -186,7 +193,8 @@ class SyncPolicy:
 
         Returns:
             An object that decides whether the party's sum is sent to the global servers, and that
-            may change it; None if every sum is sent unchanged.
+            may change it; None if every sum is sent unchanged. If `workers_together` is False, a
+            `PartyModel`, or a native policy with its methods.
         """
         return None
 
@@ -314,31 +322,3 @@ class Stepwise(WorkerSync):
     def finished(self, step: int) -> bool:
         """See `WorkerSync.finished`."""
         return step + 1 == self.steps
-
-
-@runtime_checkable
-class PartySync(Protocol):
-    """A local server's part of a sync policy, written in Python; every server has a deep copy.
-
-    In simulations without gradients all arrays are empty, and returned arrays must be empty too.
-    Two methods are optional: ``initial(shard, value)`` receives the initial values before the first
-    push, and ``answer(shard, value)`` receives the global server's answer and returns the value for
-    the workers.
-    """
-
-    def complete(
-        self, shard: tuple[int, int], round_number: int, last: bool, total: NDArray[np.float32]
-    ) -> tuple[bool, NDArray[np.float32]]:
-        """Decide what to do with the party's sum. Called when all workers have contributed.
-
-        Args:
-            shard: (key of the tensor, number of the shard).
-            round_number: Round of this shard, from 1.
-            last: Whether this is the shard's last round.
-            total: Sum of the workers' pushes, float32 of the shard's length.
-
-        Returns:
-            Whether to send a value to the global server (True) or to return it to the workers
-            (False), and the value, a float32 array of the same length.
-        """
-        ...

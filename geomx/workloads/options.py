@@ -32,8 +32,8 @@ class Training(Pace):
     """How a workload trains; `geomx.workloads.optimizers` makes its optimizer of it."""
 
     learning_rate: Rate = 0.1
-    optimizer: str = "sgd"  # adagrad, adam, adamw, dcasgd, nag, rmsprop or sgd
-    momentum: float | None = None  # of dcasgd, nag and sgd
+    optimizer: str = "sgd"  # adagrad, adam, adamw, dcasgd, delayed_nag, nag, rmsprop or sgd
+    momentum: float | None = None  # of dcasgd, delayed_nag, nag and sgd
     wd: float | None = None  # weight decay
     # Others, as the core spells them. Options with a common first part may be a dict
     # ({"schedule": {"cosine": {"max_update": 500}}}), and numbered ones a list

@@ -177,14 +177,16 @@ void init_core(nb::module_& m) {
            "is used in errors.")
       .def("set_rounds",
            [](NodeConfig& self, bool together, std::optional<std::uint32_t> staleness_bound,
-              bool update_at_party, std::uint32_t steps_of) {
+              bool update_at_party, std::uint32_t steps_of, bool workers_together) {
              self.rounds.together = together;
+             self.rounds.workers_together = workers_together;
              self.rounds.staleness_bound = staleness_bound.value_or(UINT32_MAX);
              self.rounds.update_at_party = update_at_party;
              self.rounds.step_first = steps_of > 0;
              self.rounds.workers = steps_of;
            }, "together"_a, "staleness_bound"_a.none(), "update_at_party"_a, "steps_of"_a = 0,
-           "Set how global rounds complete. `steps_of`: all workers, if parties exchange steps of the\n"
+           "workers_together"_a = true,
+           "Set how rounds complete. `steps_of`: all workers, if parties exchange steps of the\n"
            "optimizer; 0: they exchange gradients.")
       .def("set_quorum",
            [](NodeConfig& self, std::uint32_t parties, double deadline_s) {

@@ -132,6 +132,7 @@ class PythonPolicy final : public PartyPolicy {
 
   void Initial(const ShardInfo& shard, std::span<const float> value) override {
     if (!needs_initial_) return;
+    sizes_only_ = value.empty();
     Guarded(policy_, "initial", "None",
             [&] { policy_.get().attr("initial")(Name(shard), Copied(value)); });
   }
@@ -144,6 +145,24 @@ class PythonPolicy final : public PartyPolicy {
       if (pair.size() != 2) throw std::bad_cast();
       Take(pair[1], sum);
       return nb::cast<bool>(pair[0]) ? Action::kEscalate : Action::kReturn;
+    });
+  }
+
+  void Update(const WorkerPush& push, std::span<float> value) override {
+    Guarded(policy_, "update", "values", [&] {
+      Take(policy_.get().attr("update")(Name(push.shard), push.worker, push.round, Copied(value)), value);
+    });
+  }
+
+  std::optional<std::vector<float>> Send(const ShardInfo& shard, bool ends) override {
+    const char* wanted = ends ? "values" : "values, or None";
+    return Guarded(policy_, "send", wanted, [&]() -> std::optional<std::vector<float>> {
+      const nb::object answer = policy_.get().attr("send")(Name(shard), ends);
+      if (answer.is_none() && ends) throw std::bad_cast();
+      if (answer.is_none()) return std::nullopt;
+      std::vector<float> move(sizes_only_ ? 0 : shard.elements);
+      Take(answer, move);
+      return move;
     });
   }
 
@@ -172,6 +191,7 @@ class PythonPolicy final : public PartyPolicy {
   PythonObject policy_;
   bool needs_initial_ = false, hears_answers_ = false, hears_members_ = false;
   bool makes_up_ = false, counts_rounds_ = false;
+  bool sizes_only_ = false;  // by the initial value: arrays are empty
 };
 
 class PythonCoordinator final : public Coordinator {
@@ -331,7 +351,7 @@ void init_python_policies(nb::module_& m) {
      "Return a handle of a slicer in Python (geomx.plugin.Slicer). `label` is used in errors.");
   m.def("python_policy", [](nb::object prototype, const std::string& label) {
     return PolicyHandle{std::make_shared<PythonPolicy>(Copied(prototype), label)};
-  }, "prototype"_a, "label"_a = "", "Return a handle of a party policy in Python (geomx.plugin.PartySync).");
+  }, "prototype"_a, "label"_a = "", "Return a handle of a party policy in Python (geomx.plugin.PartySync or PartyModel).");
   m.def("python_coordinator", [](nb::object prototype, double seed, const std::string& label) {
     nb::object coordinator = Copied(prototype);
     coordinator.attr("seed") = nb::int_(static_cast<std::int64_t>(seed));

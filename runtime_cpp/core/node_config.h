@@ -35,7 +35,7 @@ struct LinkPlan {
   Time grace = 0;  // time that a receiver waits for best-effort slices after the reliable ones
 };
 
-// How global servers complete rounds.
+// How servers complete rounds: the global ones, and local ones with `workers_together`.
 struct GlobalRounds {
   // False: every party's push is applied and answered by itself, on arrival.
   bool together = true;
@@ -55,6 +55,10 @@ struct GlobalRounds {
   // NodeConfig::continues.
   std::uint32_t quorum = 0;
   Time deadline = 0;  // how long a round waits for the others from then on
+  // False: every worker's push is applied and answered by itself at its local server, whose policy says
+  // when something goes to the global servers (PartyPolicy::Send). REQUIRES: not update_at_party, and not
+  // NodeConfig::continues.
+  bool workers_together = true;
 };
 
 // What a worker does with a push that holds values that are NaN or infinite. A server refuses it with

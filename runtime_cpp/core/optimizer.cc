@@ -48,6 +48,7 @@ const std::map<std::string, Member>& Family() {
          {"centered", 0},
          {"clip_weights", -1}}}},
       {"adagrad", {MakeAdaGrad, 0.01, {{"eps", 1e-7}}}},
+      {"delayed_nag", {MakeDelayedNag, 0.01, {{"momentum", 0}, {"delay", 1}}}},
       {"dcasgd",
        {MakeDcAsgd,
         0.01,

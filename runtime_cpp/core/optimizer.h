@@ -4,7 +4,8 @@
 // An optimizer is sent as a name and numbers, never as code. Options have the names, defaults and
 // meaning of MXNet 1.9's constructors; the arithmetic follows its operators, in float32. Beyond
 // MXNet: adamw (its operator adamw_update, decay in proportion to the learning rate), Adam's
-// late_epsilon (epsilon where PyTorch adds it), and dcasgd's backup of the weights per source.
+// late_epsilon (epsilon where PyTorch adds it), dcasgd's backup of the weights per source, and
+// delayed_nag.
 #pragma once
 
 #include <cstdint>

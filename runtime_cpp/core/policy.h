@@ -3,10 +3,15 @@
 // A local server asks its policy once per shard and round, after the last of its workers has
 // contributed. The base class is the fully synchronous algorithm: every party round goes to the
 // global server, whose answer goes to the workers unchanged.
+//
+// Where workers do not wait for each other (GlobalRounds::workers_together), the policy is asked at every
+// worker's push instead (Update), and keeps the party's model.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "core/archive.h"
 #include "core/digest.h"
@@ -19,6 +24,13 @@ struct PartyRound {
   Round round;                // of this party, from 1
   std::uint32_t merge_count;  // workers in the sum
   bool last;                  // the workers will not push this key again
+};
+
+// One worker's push, where workers do not wait for each other.
+struct WorkerPush {
+  const ShardInfo& shard;
+  NodeId worker;
+  Round round;  // of this worker, from 1
 };
 
 class PartyPolicy {
@@ -67,6 +79,21 @@ class PartyPolicy {
     (void)archive;
     Archive::CannotTell("a sync policy");
   }
+
+  // ---- where workers do not wait for each other ----
+
+  // `value` is what a worker has pushed. Replaces it by what this worker continues with.
+  virtual void Update(const WorkerPush& push, std::span<float> value) { (void)push, (void)value; }
+
+  // Returns what the party sends to the global servers now, or nothing. Asked after every Update and Answer
+  // while no push of the shard is unanswered. `ends`: no worker will push the shard again; something must be
+  // returned, and the value that Answer makes of the answer is the last of all workers.
+  virtual std::optional<std::vector<float>> Send(const ShardInfo& shard, bool ends) {
+    (void)shard, (void)ends;
+    return std::nullopt;
+  }
+
+  // ---- both ----
 
   // `value` is the global server's answer. Replaces it by the value for the workers.
   virtual void Answer(const ShardInfo& shard, std::span<float> value) { (void)shard, (void)value; }

@@ -18,7 +18,9 @@ void Server::OnValue(NodeId peer, const Header& header, Buffer value, Time now) 
   }
   switch (header.kind) {
     case Kind::kInit: return Forward(header, std::move(value), now);
-    case Kind::kPush: return Push(peer, header, shard, std::move(value), now);
+    case Kind::kPush:
+      if (!node_.config().rounds.workers_together) return Apply(peer, header, shard, std::move(value), now);
+      return Push(peer, header, shard, std::move(value), now);
     default: return Answer(peer, header, shard, std::move(value), now);
   }
 }
@@ -72,6 +74,8 @@ void Server::ListWaits(Waits& waits) const {
       AddWaits(key, shard, waits);
     } else if (!shard.waiting.empty()) {
       waits.Add({.kind = Wait::Kind::kInitial, .whom = {shard.parent}, .key = key});
+    } else if (!shard.workers.empty() && !shard.last) {
+      waits.Add({.kind = Wait::Kind::kPush, .whom = Unfinished(shard), .key = key});
     }
   }
 }
@@ -95,7 +99,7 @@ void Server::Describe(Digest& digest) const {
     for (const NodeId worker : shard.waiting) digest.Add(std::uint64_t{worker});
     if (node_.config().policy) policy_->Describe(digest, shard.round);
   }
-  if (!left().empty()) digest.Unknown();
+  if (!left().empty() || !node_.config().rounds.workers_together) digest.Unknown();
 }
 
 Server::Shard& Server::shard(const Header& header) {
@@ -257,6 +261,7 @@ void Server::Answer(NodeId peer, const Header& header, Shard& shard, Buffer valu
     shard.lead += policy_->PartyRounds(header.round) - policy_->PartyRounds(shard.global_round);
     shard.global_round = header.round;
   }
+  if (!node_.config().rounds.workers_together) return Merge(header, shard, std::move(value), now);
   if (!node_.config().rounds.update_at_party) {
     return Conclude(header, shard, std::move(value), now);
   }

@@ -1,5 +1,6 @@
 // A party's local server: sums its workers' pushes, asks the sync policy whether the sum goes to the
-// global server or straight back, and hands every answer to all its workers.
+// global server or straight back, and hands every answer to all its workers. Where workers do not wait for
+// each other, it answers each by itself (party_own_rounds.cc).
 #pragma once
 
 #include <map>
@@ -29,18 +30,26 @@ class Server final : public ServerRole {
   void Describe(Digest& digest) const override;
 
  private:
+  // A worker's state where workers do not wait for each other.
+  struct Progress {
+    Round round = 0;             // of its last push
+    std::optional<Header> last;  // that push, if it will not push again: answered when no worker will
+
+    void Exchange(Archive& archive) { archive(round, last); }
+  };
   struct Shard : SummedShard {
     using SummedShard::SummedShard;
     Round global_round = 0;  // the last one that was sent to the global server
     Round lead = 0;          // rounds that closed elsewhere without this party, in rounds of the party
-    bool last = false;       // a worker will not push again
+    bool last = false;       // a worker will not push again; where each is alone: none will
     bool escalated = false;               // an answer to `global_round` is due
     std::shared_ptr<const Buffer> value;  // last value for the workers; null: none yet
     NodeId parent = 0;                    // the last target
     bool stale = false;                   // other parties have continued without this one
+    std::map<NodeId, Progress> workers;
 
     void Exchange(Archive& archive) {
-      archive(global_round, lead, last, escalated, value, parent, stale);
+      archive(global_round, lead, last, escalated, value, parent, stale, workers);
     }
   };
 
@@ -72,6 +81,16 @@ class Server final : public ServerRole {
   void OnAdmitted(NodeId parent, const Header& header);
   // Sends the value to workers that have come back and may have it now.
   void AnswerWaiting(Shard& shard, Time now);
+
+  // ---- workers that do not wait for each other ----
+
+  void Apply(NodeId peer, const Header& header, Shard& shard, Buffer encoded, Time now);
+  // Sends what the policy has for the global server, unless an answer is due. `header`: of the shard.
+  void SendMove(Header header, Shard& shard, Time now);
+  // Lets the policy have an answer; after the party's last push, the workers too.
+  void Merge(const Header& header, Shard& shard, Buffer value, Time now);
+  // Workers that will push this shard again.
+  std::vector<NodeId> Unfinished(const Shard& shard) const;
 
   // ---- up ----
 

@@ -31,6 +31,7 @@ NodeConfig Config(Role role, unsigned variant) {
   config.rounds.together = variant % 3 != 0;
   config.rounds.staleness_bound = 1;
   config.rounds.update_at_party = variant % 3 == 1;
+  config.rounds.workers_together = variant % 6 != 0;
   config.coordinators[0] = std::make_shared<Echo>();
   config.name = "node";
   config.scheduler = 0;

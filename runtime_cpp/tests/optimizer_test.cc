@@ -254,7 +254,7 @@ TEST(InvalidInstructionsAreRefused) {
       return error.what();
     }
   };
-  const std::string all = "; there is adagrad, adam, adamw, dcasgd, nag, rmsprop, sgd";
+  const std::string all = "; there is adagrad, adam, adamw, dcasgd, delayed_nag, nag, rmsprop, sgd";
   CHECK_EQ(complaint("sgdd"), "unknown optimizer sgdd" + all);
   CHECK_EQ(complaint(""), "unknown optimizer " + all);
   CHECK_EQ(complaint("sgd\nbeta1 0.9"),
@@ -270,6 +270,7 @@ TEST(InvalidInstructionsAreRefused) {
   CHECK(!complaint("sgd\nlearning_rate nan").empty());
   CHECK(!complaint("sgd\nlearning_rate 1e999").empty());
   CHECK_EQ(complaint("sgd\nbegin_num_update -1"), "begin_num_update must be 0 or more");
+  CHECK_EQ(complaint("delayed_nag\ndelay 0.5"), "delay must be a whole number of updates, 1 or more");
   CHECK_EQ(complaint("sgd\nschedule.linear.step 3"),
            "unknown schedule linear; there is cosine, factor, multifactor, poly");
   CHECK_EQ(complaint("sgd\nschedule.poly.speed 3"),
@@ -300,6 +301,7 @@ TEST(InvalidInstructionsAreRefused) {
 const char* const kSaved[] = {
     "sgd", "sgd\nmomentum 0.9", "nag\nmomentum 0.8", "adam\nwd 0.01", "adamw\nwd 0.1",
     "rmsprop", "rmsprop\ncentered 1", "adagrad", "dcasgd\nmomentum 0.5\nvariance 1\nsources 2",
+    "delayed_nag\nmomentum 0.7\ndelay 5",
     "adam\nschedule.factor.step 3\nschedule.factor.factor 0.5",
     "sgd\nmomentum 0.9\nschedule.cosine.max_update 20\nschedule.cosine.warmup_steps 4"};
 

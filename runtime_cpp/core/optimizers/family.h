@@ -86,5 +86,6 @@ std::unique_ptr<Optimizer> MakeAdamW(const OptimizerSpec& spec, Key key);
 std::unique_ptr<Optimizer> MakeRmsProp(const OptimizerSpec& spec, Key key);
 std::unique_ptr<Optimizer> MakeAdaGrad(const OptimizerSpec& spec, Key key);
 std::unique_ptr<Optimizer> MakeDcAsgd(const OptimizerSpec& spec, Key key);
+std::unique_ptr<Optimizer> MakeDelayedNag(const OptimizerSpec& spec, Key key);
 
 }  // namespace geomx
