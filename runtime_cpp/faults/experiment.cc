@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/natives.h"
+#include "faults/pool.h"
 #include "tests/cluster.h"
 #include "tests/random_pairs.h"
 #include "tests/training.h"
@@ -43,7 +44,8 @@ Tensor AnyTensor(Random& random, std::uint32_t servers) {
   return tensor;
 }
 
-// Draws a sync algorithm: rounds of each party's own, updates at the parties, HFA, an overlay, or FSA.
+// Draws a sync algorithm: rounds of each party's own or of each worker's, updates at the parties, HFA, an overlay,
+// or FSA.
 void DrawSync(Random& random, Experiment& experiment) {
   check::Plan& plan = experiment.plan;
   const auto which = Between(random, 0, 9);
@@ -63,6 +65,12 @@ void DrawSync(Random& random, Experiment& experiment) {
   } else if (which == 3) {
     plan.coordinator = [] { return std::make_shared<check::RandomPairs>(); };
     experiment.integers = true;
+  } else if (which == 4) {  // workers that do not wait for each other either
+    plan.rounds.together = plan.rounds.workers_together = false;
+    const std::uint64_t k = Between(random, 1, 6);
+    plan.policy = [k](std::uint32_t) { return std::make_shared<Pool>(k); };
+    experiment.integers = true;
+    experiment.optimizer.clear();
   }
 }
 
@@ -319,7 +327,8 @@ std::string ToString(const Experiment& experiment) {
             std::to_string(plan.rounds.deadline / kMillisecond) + " ms";
   }
   add(plan.rounds.update_at_party, "updates at parties");
-  add(plan.policy != nullptr, "hfa");
+  add(!plan.rounds.workers_together, "rounds of each worker's own");
+  add(plan.policy != nullptr && plan.rounds.workers_together, "hfa");
   add(plan.coordinator != nullptr, "overlays");
   for (const auto& [link, name] : {std::pair{&plan.lan_push, "LAN push"}, std::pair{&plan.wan_push, "WAN push"},
                                    std::pair{&plan.wan_pull, "WAN pull"}}) {
