@@ -168,6 +168,31 @@ TEST(HalosEndsWithAllChanges) {
   });
 }
 
+// A script may leave without saying which push was its last: the others do not wait for it.
+TEST(HalosDoesNotWaitForWorkersThatHaveLeft) {
+  Plan plan;
+  plan.parties = {3};
+  plan.rounds.together = plan.rounds.workers_together = false;
+  plan.policy = [](std::uint32_t) { return Make(Numbers(100, 0.25, 0.5)); };
+  Cluster cluster(1, plan);
+  cluster.Declare(0, 1, {{.elements = 1}});
+  cluster.Init(0, {1.0f});
+  cluster.Command("optimizer\nsgd\nlearning_rate 1");
+  cluster.RequestAll(0);
+  cluster.Drive();
+  const auto& w = cluster.workers;
+  cluster.Push(w[0], 0, {0.0f}, true);
+  cluster.Push(w[1], 0, {0.0f});
+  cluster.Drive();
+  for (const NodeId id : {w[1], w[2]}) {
+    CHECK_EQ(cluster.Value(w[0], 0).front(), 1.0f);  // not answered yet
+    cluster.Do(id, [](Node& node, Time now) { node.Leave(now); });
+    cluster.Drive();
+  }
+  CHECK_EQ(cluster.Value(w[0], 0).front(), 0.0f);
+  check::CheckNoErrors(cluster);
+}
+
 TEST(HalosRefusesPushesOutOfTurn) {
   Plan plan;
   plan.parties = {1, 1};

@@ -28,11 +28,11 @@ void Server::Apply(NodeId peer, const Header& header, Shard& shard, Buffer encod
   } else {
     SendResult(header, worker.round, node_.config().quorum, value, {&peer, 1}, now);
   }
-  SendMove(header, shard, now);
+  SendMove(shard, now);
 }
 
-void Server::SendMove(Header header, Shard& shard, Time now) {
-  if (shard.escalated) return;
+void Server::SendMove(Shard& shard, Time now) {
+  if (shard.escalated || shard.last || shard.workers.empty()) return;
   const bool ends = Unfinished(shard).empty();
   std::optional<Buffer> move = policy_->Send(shard.terms.info, ends);
   if (!move) return;
@@ -40,7 +40,7 @@ void Server::SendMove(Header header, Shard& shard, Time now) {
   shard.last = ends;
   shard.escalated = true;
   shard.parent = parent;
-  header.kind = Kind::kPush;
+  Header header = ShardHeader(Kind::kPush, shard.terms.info);
   header.flags = static_cast<std::uint8_t>((std::exchange(shard.present, false) ? 0 : kAbsent) | (ends ? kLast : 0));
   header.merge_count = node_.config().quorum;
   header.round = ++shard.global_round;
@@ -48,11 +48,12 @@ void Server::SendMove(Header header, Shard& shard, Time now) {
   node_.Send({&parent, 1}, {header, sent->empty() ? nullptr : sent->data(), sent}, now);
 }
 
-void Server::Merge(const Header& header, Shard& shard, Buffer value, Time now) {
+void Server::Merge(Shard& shard, Buffer value, Time now) {
   policy_->Answer(shard.terms.info, value);
-  if (!shard.last) return SendMove(header, shard, now);
+  if (!shard.last) return SendMove(shard, now);
   const auto answer = std::make_shared<const Buffer>(std::move(value));
   for (const auto& [worker, progress] : shard.workers) {
+    if (!progress.last) continue;  // it has left without saying which push was its last
     SendResult(*progress.last, progress.round, node_.config().quorum, answer, {&worker, 1}, now);
   }
 }
@@ -61,7 +62,7 @@ std::vector<NodeId> Server::Unfinished(const Shard& shard) const {
   std::vector<NodeId> unfinished = node_.config().children;
   std::erase_if(unfinished, [&](NodeId child) {
     const auto found = shard.workers.find(child);
-    return found != shard.workers.end() && found->second.last.has_value();
+    return left().contains(child) || (found != shard.workers.end() && found->second.last.has_value());
   });
   return unfinished;
 }

@@ -147,7 +147,10 @@ void Server::Obey(NodeId parent, const std::string& text) {
 void Server::Bye(NodeId peer, Time now) {
   if (!node_.IsChild(peer) || !AddLeft(peer)) return;
   if (node_.config().continues) return CloseWithout(peer, now);
-  for (const auto& [id, shard] : shards_) CheckLeft(id.first, shard);
+  for (auto& [id, shard] : shards_) {
+    CheckLeft(id.first, shard);
+    if (!node_.config().rounds.workers_together) SendMove(shard, now);
+  }
   if (left().size() == node_.config().children.size()) node_.membership().TellFinished();
 }
 
@@ -261,7 +264,7 @@ void Server::Answer(NodeId peer, const Header& header, Shard& shard, Buffer valu
     shard.lead += policy_->PartyRounds(header.round) - policy_->PartyRounds(shard.global_round);
     shard.global_round = header.round;
   }
-  if (!node_.config().rounds.workers_together) return Merge(header, shard, std::move(value), now);
+  if (!node_.config().rounds.workers_together) return Merge(shard, std::move(value), now);
   if (!node_.config().rounds.update_at_party) {
     return Conclude(header, shard, std::move(value), now);
   }

@@ -85,10 +85,10 @@ class Server final : public ServerRole {
   // ---- workers that do not wait for each other ----
 
   void Apply(NodeId peer, const Header& header, Shard& shard, Buffer encoded, Time now);
-  // Sends what the policy has for the global server, unless an answer is due. `header`: of the shard.
-  void SendMove(Header header, Shard& shard, Time now);
+  // Sends what the policy has for the global server, unless an answer is due.
+  void SendMove(Shard& shard, Time now);
   // Lets the policy have an answer; after the party's last push, the workers too.
-  void Merge(const Header& header, Shard& shard, Buffer value, Time now);
+  void Merge(Shard& shard, Buffer value, Time now);
   // Workers that will push this shard again.
   std::vector<NodeId> Unfinished(const Shard& shard) const;
 
