@@ -70,7 +70,8 @@ def _singles(space: Space) -> Iterator[dict[str, Any]]:
     for sync, accel in alone:
         chosen = {_slot(number): accel if number == 0 else NONE for number in range(space.slots)}
         axes = space.axes(sync, [accel] if accel else [])
-        yield {"sync": sync, **chosen, **{key: values[0] for key, values in axes.items()}}
+        defaults = {_axis(key, sync): values[0] for key, values in axes.items()}
+        yield {"sync": sync, **chosen, **defaults}
 
 
 def _suggest(space: Space, trial: Any) -> Candidate:
@@ -82,9 +83,15 @@ def _suggest(space: Space, trial: Any) -> Candidate:
     )
     accel = [name for name in dict.fromkeys(chosen) if name != NONE]
     axes = space.axes(sync, accel)
-    return space.candidate(
-        sync, accel, {key: trial.suggest_categorical(key, values) for key, values in axes.items()}
-    )
+    values = {
+        key: trial.suggest_categorical(_axis(key, sync), offered) for key, offered in axes.items()
+    }
+    return space.candidate(sync, accel, values)
+
+
+def _axis(key: str, sync: str) -> str:
+    """Return Optuna's name of an option, which two sync algorithms may have with other values."""
+    return f"{key} of {sync}" if key.startswith("sync.") else key
 
 
 def _slot(number: int) -> str:
