@@ -148,8 +148,9 @@ def test_workers_of_a_party_end_alike(network: Build, tiny: Workload, simulate: 
 @pytest.mark.slow
 def test_both_modes_agree(tmp_path: Path, seed: int) -> None:
     """Up to the order of updates, on which bytes inside a party do not depend."""
-    words = ["workload=tiny", "sync=halos", "sync.h=3", "sync.k=2", "sync.by_speed=false"]
-    words += ["accel=[fp16,p3]", "iterations=40", f"seed={seed}"]
+    words = ["workload=tiny", "sync=halos", "sync.h=3", "sync.by_speed=false", "accel=[fp16,p3]"]
+    # An answer arrives before the next k = 4 updates, also where steps take longer than these.
+    words += ["workload.forward_ms=5", "workload.backward_ms=10", "iterations=40", f"seed={seed}"]
     sim, live = (
         geomx.run([*words, f"mode={mode}", f"hydra.run.dir={tmp_path / mode}"])
         for mode in ("sim", "live")
@@ -157,7 +158,7 @@ def test_both_modes_agree(tmp_path: Path, seed: int) -> None:
     assert abs(sim.summary["accuracy"]["final"] - live.summary["accuracy"]["final"]) < 0.1
     assert sim.summary["bytes"]["lan"] == live.summary["bytes"]["lan"]
     for kind in ("wan_push", "wan_pull"):
-        assert sim.summary["bytes"][kind] == pytest.approx(live.summary["bytes"][kind], rel=0.2)
+        assert sim.summary["bytes"][kind] == pytest.approx(live.summary["bytes"][kind], rel=0.3)
 
 
 # ---- the mechanism, by a policy in Python ----
