@@ -24,6 +24,7 @@ std::string AnyOptimizer(Random& random) {
   maybe("rmsprop", "\ncentered 1");
   maybe("dcasgd", "\nmomentum 0.9\nvariance 1");
   maybe("dcasgd", "\nsources 2");
+  maybe("delayed_nag", "\nmomentum 0.9\ndelay 3");
   return text;
 }
 
