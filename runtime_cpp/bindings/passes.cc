@@ -20,9 +20,9 @@ using namespace nb::literals;
 namespace geomx {
 namespace {
 
-using Arrivals = std::vector<std::tuple<Time, Key, Round>>;
+using ArrivedValues = std::vector<std::tuple<Time, Key, Round>>;
 
-Time Arrived(PassClock& self, const Arrivals& values, Time reply) {
+Time Arrived(PassClock& self, const ArrivedValues& values, Time reply) {
   std::vector<PassClock::Arrival> arrivals;
   for (const auto& [at, key, round] : values) arrivals.push_back({at, key, round});
   return self.Arrived(std::move(arrivals), reply < 0 ? kNever : reply);
