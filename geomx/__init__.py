@@ -40,6 +40,7 @@ _EXPORTS = {
     "SyncPolicy": "geomx.plugin.sync",
     "TrackedRun": "geomx.plugin.tracking",
     "Tracker": "geomx.plugin.tracking",
+    "WanModel": "geomx.plugin.wan",
     "WorkerSync": "geomx.plugin.sync",
     "api_version": "geomx.plugin.api",
     "cut_evenly": "geomx.plugin",
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from geomx.plugin.party import PartyModel, PartySync
     from geomx.plugin.sync import SyncPolicy, WorkerSync
     from geomx.plugin.tracking import TrackedRun, Tracker
+    from geomx.plugin.wan import WanModel
     from geomx.results.results import Results
     from geomx.runner import run
 
@@ -107,6 +109,7 @@ __all__ = [
     "SyncPolicy",
     "TrackedRun",
     "Tracker",
+    "WanModel",
     "WorkerSync",
     "__version__",
     "api_version",

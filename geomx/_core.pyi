@@ -437,11 +437,12 @@ class LinkModel:
 
     Edges of the way there and back by id; the congestion control, the number of TCP streams and the
     window of each; payload bytes per byte; loss per packet; round trip, jitter and queue in
-    nanoseconds (no queue: no datagram is dropped for being late); and what routers do with datagrams:
-    priority (serve them last) or fifo.
+    nanoseconds (no queue: no datagram is dropped for being late); what routers do with datagrams:
+    priority (serve them last) or fifo; its share of an edge, and the classes of its reliable lane and of
+    datagrams, lower ones of which go first.
     """
 
-    def __init__(self, path: Sequence[int], reverse: Sequence[int], congestion: str = 'bbr', streams: int = 1, window_limit: float = 2750000.0, efficiency: float = 0.9653333333333334, loss: float = 0.0, rtt_ns: int = 0, jitter_ns: int = 0, queue_ns: int | None = None, queueing: str = 'priority') -> None: ...
+    def __init__(self, path: Sequence[int], reverse: Sequence[int], congestion: str = 'bbr', streams: int = 1, window_limit: float = 2750000.0, efficiency: float = 0.9653333333333334, loss: float = 0.0, rtt_ns: int = 0, jitter_ns: int = 0, queue_ns: int | None = None, queueing: str = 'priority', weight: float = 1.0, priority_class: int = 0, datagram_class: int = 1) -> None: ...
 
 def fluid_transfers(model: str, schedules: Sequence[BandwidthSchedule], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
     """
@@ -667,7 +668,7 @@ class Fabric:
 
     def backward(self, node: int, push: str, values: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]] | None, loss: float, last: bool, report: tuple[int, int, Sequence[float]] | None, now_ns: int, part: tuple[Sequence[int], Sequence[int]] | None = None) -> None:
         """
-        Begin a backward pass that pushes "nothing", "gradients" as they are computed, or "parameters" at its end. Ends with "ready", when the next step can begin.
+        Begin a backward pass that pushes "nothing", or each layer's "gradients" or "parameters" after it. Ends with "ready", when the next step can begin.
         part: (keys that are pushed, whose values these are; keys whose answers the next step needs); None: all, and these.
         """
 
@@ -766,9 +767,9 @@ class Fabric:
     def transfer_rate(self, id: int) -> float:
         """Return a transfer's payload bytes/s."""
 
-    def stretch(self, node: int, times: float) -> None:
+    def stretch(self, node: int, computing: float, work: float) -> None:
         """
-        Let a node's computing and its work on messages take a multiple of their time.
+        Let a node's computing and its work on messages take multiples of their times.
         """
 
     def load(self, edge: int) -> float:
@@ -788,6 +789,37 @@ class Fabric:
 
     def edges_carried(self, now_ns: int) -> list[float]:
         """Return the bytes that have been sent over each edge, by id."""
+
+class FabricModel:
+    """
+    A fabric that leaves its network to a model in Python. To be made before the fabric is built.
+    """
+
+    def __init__(self, fabric: Fabric) -> None: ...
+
+    def take_calls(self) -> list[tuple[str, int, float]]:
+        """
+        Return and clear what has happened: (kind, number of an edge or a connection, bytes); kind is
+        edge, changed, new, start or cancelled.
+        """
+
+    def edge(self, edge: int) -> tuple[float, int]:
+        """Return an edge's bytes/s and its delay in nanoseconds."""
+
+    def connection(self, connection: int) -> tuple:
+        """
+        Return (kind, nodes at its ends, edges, edges back, round trip in ns, efficiency, weight,
+        class, congestion control, first window, largest window, rate limit); a transfer has no nodes.
+        """
+
+    def left(self, connection: int, arrives: bool, lost: bool, now_ns: int) -> None:
+        """Let the last byte of a connection's message have left."""
+
+    def arrived(self, connection: int, now_ns: int) -> None:
+        """Let a message arrive that has left with arrives=False."""
+
+    def set_rate(self, connection: int, bytes_per_s: float, now_ns: int) -> None:
+        """Note the present rate of a message."""
 
 class FabricWorker:
     """

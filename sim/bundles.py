@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from geomx.experiment.experiment import Experiment
 from geomx.options.schema import RuntimeOptions
+from geomx.sim.wire import is_fluid
 
 MOST_FRAMES = 256
 """Frames of the usual size in one event: 64 MiB, the most that a message can hold."""
@@ -17,7 +18,8 @@ def frames_per_event(
     """Return the number of frames that may be sent as one event, unless slicers restrict it.
 
     More than one only if nothing can come between two frames: no other priorities and no orders of
-    a coordinator, and no jitter, which is drawn for every message.
+    a coordinator, and no jitter, which is drawn for every message. Models of the network that
+    others bring see every frame.
 
     Args:
         experiment: The experiment.
@@ -28,6 +30,7 @@ def frames_per_event(
     jitter = any("jitter_ms" in data for _, _, data in cluster.graph.edges(data=True))
     alike = (
         experiment.sim.bundle
+        and is_fluid(experiment)
         and not experiment.numerics
         and experiment.runtime.frame_bytes == RuntimeOptions().frame_bytes
         and len(priorities) == 1

@@ -18,6 +18,7 @@ from geomx.events import Events
 from geomx.experiment.experiment import Experiment
 from geomx.plugin.sync import SyncPolicy
 from geomx.results.recorder import Recorder
+from geomx.results.traffic import Peak
 from geomx.scenario import Act, Program
 from geomx.sim.clock import Clock
 from geomx.training.pace import Pace
@@ -81,6 +82,15 @@ class Acts(Protocol):
         ...
 
 
+class Samples(Protocol):
+    """Readings of edges, see `geomx.sim.edge_samples.EdgeSamples`."""
+
+    peaks: dict[tuple[str, str], Peak]
+
+    def close(self) -> None:
+        """Close their file."""
+
+
 class Standing(Protocol):
     """The standbys of global servers, see `geomx.sim.standbys.Standbys`."""
 
@@ -113,6 +123,11 @@ class Running(Protocol):
     programs: tuple[Program, ...]
 
     @property
+    def edge_samples(self) -> Samples | None:
+        """The readings of edges; None: there are none."""
+        ...
+
+    @property
     def standbys(self) -> Standing:
         """The standbys of global servers."""
         ...
@@ -130,6 +145,11 @@ class Running(Protocol):
     @property
     def programmed(self) -> bool:
         """Whether programs or plugins act on the world."""
+        ...
+
+    @property
+    def has_world(self) -> bool:
+        """Whether there is a world, on which something acts or which something reads."""
         ...
 
     def begin(self, worker: Worker) -> float:

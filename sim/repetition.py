@@ -37,7 +37,7 @@ class Repetition:
             simulation.experiment.sim.skip
             and simulation.model is None
             and not simulation.events.observed
-            and not simulation.programmed
+            and not simulation.has_world
             and all(getattr(worker.steps.sync, "stepwise", False) for worker in workers)
         )
         self._ended_ns = 0

@@ -36,6 +36,7 @@ from geomx.results.results import Results
 from geomx.scenario.events import PLACES
 from geomx.sim.bundles import frames_per_event
 from geomx.sim.clock import FOREVER, Clock
+from geomx.sim.edge_samples import EdgeSamples
 from geomx.sim.endpoints import handle, of_servers, of_workers
 from geomx.sim.members import Members
 from geomx.sim.network import add_edges, connect
@@ -47,14 +48,16 @@ from geomx.sim.scenario import Acts, play
 from geomx.sim.standbys import Standbys
 from geomx.sim.standstill import standstill
 from geomx.sim.totals import record_totals
+from geomx.sim.wire import delegate
 from geomx.sim.worker import SimulatedWorker
 from geomx.sim.world import World
+from geomx.sim.world.compute import drawn_steps
 from geomx.terminal.progress import progress, stage
 from geomx.tracking.begin import begin
 from geomx.training.pace import NS, Pace
 from geomx.workload import Model
 
-AFTER_EVERYTHING = EventPriority(2)
+AFTER_EVERYTHING = EventPriority(3)
 """SimPy priority of the network: it runs after all other events of an instant."""
 
 
@@ -153,12 +156,14 @@ class Simulation:
         }
         self.fabric.share_cores(experiment.costs.cores or 0)
         self._bundled = frames_per_event(experiment, self.shards)
+        wire = delegate(experiment, self.fabric)
         for node in stage(cluster.nodes, "building nodes"):
             self.fabric.add_node(self.config(node), costs[node.role])
         self.fabric.report_values(self.events.observed)
         self._edges = add_edges(self.fabric, cluster, experiment.seed)
         connect(self.fabric, cluster, experiment.selection, self._edges, experiment.tcp)
         self.standbys = Standbys(self, self._edges)
+        self._wire = wire(self.env, cluster.nodes, self._edges)
         self.workers: dict[int, Worker] = {
             spec.id: self.worker(spec, rank) for rank, spec in enumerate(cluster.workers)
         }
@@ -222,6 +227,12 @@ class Simulation:
         return bool(self.programs) or by_plugin or by_event
 
     @property
+    def has_world(self) -> bool:
+        """Whether there is a world: programs act on it, or options read it or draw steps."""
+        by_option = self.experiment.sim.edges_every_s or drawn_steps(self.experiment)
+        return self.programmed or bool(by_option)
+
+    @property
     def world(self) -> World:
         """The world, which is made when it is asked for."""
         if self._world is None:
@@ -229,7 +240,8 @@ class Simulation:
         return self._world
 
     def _start_programs(self) -> None:
-        if not self.programmed:
+        self.edge_samples = EdgeSamples.of(self, self._edges)
+        if not self.has_world:
             return
         self.experiment.selection.scenario(self.world)
         for program in self.programs:
@@ -271,10 +283,12 @@ class Simulation:
         if reached == limit:
             self._schedule_network(limit - self.env.now)
             return
-        wake = self.env.timeout(reached - self.env.now)
+        wake = self.env.timeout(max(reached - self.env.now, 0))
         wake.callbacks.append(self._deliver)
 
     def _deliver(self, _: simpy.Event) -> None:
+        if self._wire is not None:
+            self._wire.pass_on()
         notices = self.fabric.take_notices()
         self.repetition.look(notices)
         for notice in notices:

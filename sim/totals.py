@@ -32,7 +32,11 @@ def record_totals(simulation: Running, edges: Mapping[Edge, int], end_s: float) 
     if simulation.programmed:
         wan = simulation.world.wan
         measured = {edge: (sent, wan.could(edge, end_s)) for edge, sent in wan.traffic().items()}
-    recorder.edges(EdgeTraffic(experiment.cluster, experiment.seed, busy_s, measured))
+    samples = simulation.edge_samples
+    peaks = samples.peaks if samples is not None else None
+    recorder.edges(EdgeTraffic(experiment.cluster, experiment.seed, busy_s, measured, peaks))
+    if samples is not None:
+        samples.close()
     _record_spans(simulation)
     worked_ns = fabric.worked()
     busiest = max(nodes, key=lambda node: worked_ns[node.id])

@@ -236,7 +236,8 @@ def geomx_overlay(self, group):
 """,
 ).replace("class Base", "class Mind:\n    def on_report(self, *said):\n        1 / 0\n\nclass Base")
 RAISES = SLEEPS.replace("time.sleep(60)", 'raise ZeroDivisionError("oh")')
-LIVE = [hook for hook in ALL if hook not in ("geomx_sim", "geomx_scenario")]
+SIMULATED = ("geomx_sim", "geomx_scenario", "geomx_wan_model")
+LIVE = [hook for hook in ALL if hook not in SIMULATED]
 
 
 def answering(hook: str, answer: str) -> str:

@@ -35,7 +35,7 @@ OPTIONAL = {"geomx.torch": "torch", "geomx.mxnet": "mxnet"}
 NOUNS = (
     geomx.Codec, geomx.Slicer, geomx.Partitioner, geomx.Placement, geomx.SyncPolicy,
     geomx.WorkerSync, geomx.PartySync, geomx.PartyModel, geomx.Coordinator, geomx.Optimizer,
-    geomx.Tracker,
+    geomx.Tracker, geomx.WanModel,
 )  # fmt: skip
 
 

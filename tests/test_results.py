@@ -38,7 +38,8 @@ COLUMNS = {
     "iterations.csv": "worker,party,iteration,start_s,compute_s,wait_s,end_s,loss,samples",
     "evaluations.csv": "time_s,iteration,accuracy,loss",
     "links.csv": "source,target,kind,bytes,messages,busy_s,control_bytes",
-    "edges.csv": "source,target,bytes,busy_s,utilisation",
+    "edges.csv": "source,target,bytes,busy_s,utilisation,mean_mbps,peak_mbps,peak_flows,"
+    "peak_queue_bytes",
 }
 INTO_HUB = ("hub/wan", "hub")
 FIELDS = {

@@ -78,11 +78,11 @@ def test_layers_wait_in_order_and_gradients_are_pushed_in_reverse() -> None:
     ]
 
 
-def test_parameters_are_pushed_after_the_pass_and_the_last_step_waits_for_all() -> None:
+def test_parameters_are_pushed_by_layer_like_gradients_and_the_last_step_waits_for_all() -> None:
     passes = clock([0.5, 0.5], [1.0, 1.0])
     passes.forward(2 * S)
     end = passes.arrived([])
-    assert passes.backward("parameters", True, False, end) == [(1, 5 * S), (0, 5 * S)]
+    assert passes.backward("parameters", True, False, end) == [(1, 4 * S), (0, 5 * S)]
     assert passes.awaited() == [0, 1]
     assert passes.arrived([(7 * S, 0, 1), (6 * S, 1, 1)]) == 7 * S
 
@@ -109,7 +109,7 @@ def test_a_step_may_push_some_keys_and_need_their_answers_later() -> None:
     passes = clock([1.0, 1.0], [1.0, 1.0])
     passes.forward(0)
     pushes = passes.backward("parameters", False, False, passes.arrived([]), ([1], []))
-    assert pushes == [(1, 4 * S)]
+    assert pushes == [(1, 3 * S)]
     assert passes.awaited() == []
     assert passes.arrived([]) == 4 * S
     passes.forward(4 * S)  # while the answer is in flight
@@ -127,7 +127,7 @@ def test_a_step_may_push_some_keys_and_need_their_answers_later() -> None:
     assert passes.awaited() == [0]
     assert passes.arrived([(13 * S, 0, 1)]) == 16 * S
     assert passes.backward("parameters", True, False, 16 * S, ([0, 1], [0, 1])) == [
-        (1, 18 * S), (0, 18 * S)
+        (1, 17 * S), (0, 18 * S)
     ]  # fmt: skip
     assert passes.awaited() == [0, 1]
 
@@ -144,6 +144,20 @@ def test_calls_in_the_wrong_order_are_refused() -> None:
         passes.backward("everything", False, False, 0)
     with pytest.raises(ValueError, match="belongs to no layer"):
         _core.PassClock([1], _core.Pace([1], [1]))
+
+
+@pytest.mark.needs("hfa")
+def test_averaging_parameters_every_step_takes_as_long_as_gradients(
+    simulate: Build, network: Build, sized: Build
+) -> None:
+    """Both leave layer by layer, so that both overlap with the rest of the backward pass."""
+    workload = sized(*[250_000] * 8, forward_s=0.01, backward_s=0.03)
+    times = [
+        simulate(network(1, 1, mbps=100), workload, sync, iterations=5).results.summary["seconds"]
+        for sync in (None, ("hfa", {"k1": 1, "k2": 1}))
+    ]
+    assert times[0] == pytest.approx(times[1], rel=1e-6)
+    assert times[0] < 5 * 8 * (0.04 + 8 * 250_000 * 2 / 12.5e6)
 
 
 # ---- one schedule, all drivers ----

@@ -8,6 +8,7 @@ from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import warn_of_idle_plugins
 from geomx.experiment.links import wan_ways
 from geomx.experiment.live_events import check_live_events
+from geomx.network.sharing import SHARING
 from geomx.network.warnings import LOSS_BASED, warn_of_uneven_round_trips
 from geomx.plugin.contracts import exchanges_at_once
 from geomx.version import __version__
@@ -29,6 +30,7 @@ def validate(experiment: Experiment) -> None:
     _check_members(experiment)
     check_programs(experiment)
     check_live_events(experiment)
+    _check_sharing(experiment)
     warn_of_foreign_costs(experiment.costs, __version__, here=experiment.mode != "sim")
     cluster, selection = experiment.cluster, experiment.selection
     selection.validate(experiment)
@@ -77,6 +79,20 @@ def check_programs(experiment: Experiment) -> None:
     if programs and experiment.mode != "sim":
         remedy = f"{programs[0]} acts on the simulated world; choose mode=sim"
         raise ConfigError("mode", experiment.mode, remedy)
+
+
+def _check_sharing(experiment: Experiment) -> None:
+    """Check that the flows of sites can share as the network says.
+
+    Raises:
+        ConfigError: The run is live, where flows share as the network that carries them lets them.
+    """
+    rule = experiment.cluster.graph.graph.get(SHARING)
+    if rule is not None and experiment.mode != "sim":
+        remedy = (
+            f"live runs share by max-min; leave it out or choose mode=sim, not {experiment.mode}"
+        )
+        raise ConfigError("network.sharing", rule, remedy)
 
 
 def _check_standbys(experiment: Experiment) -> None:

@@ -33,6 +33,7 @@ from geomx.scenario import Slowness
 from geomx.training.flights import Answer, Flights
 from geomx.training.pace import NS, Pace
 from geomx.training.passes import Backward, Forward, evaluates, passes
+from geomx.training.step_times import StepTimes
 from geomx.training.steps import Steps, computing_s
 from geomx.workload import Model
 
@@ -65,6 +66,7 @@ class LiveWorker:
         layer_of_key = [tensor.layer for tensor in workload.tensors]
         self._clock = _core.PassClock(layer_of_key, self._pace.native)
         self._slowness = Slowness(spec.event_schedule, member.node.id)
+        self._times = StepTimes.of(spec.cluster, spec.seed, member.node)
         self._steps = Steps(member.policy, spec.cluster, member.node, spec.iterations)
         self._steps.train([tensor.elements for tensor in workload.tensors])
         member.on_leave = self._steps.leave
@@ -138,7 +140,7 @@ class LiveWorker:
             self._needed = [*self._needed, *order.needs]
             self._apply(flights, flights.take_early())
         self._loss = self._step(self._steps.step)
-        slow = self._slowness.at(self._start_ns)
+        slow = self._slowness.at(self._start_ns) * self._times.at(self._steps.step)
         self._clock.stretch(slow)
         self._clock.forward(self._start_ns, list(order.needs))
         self._computed_ns = self._waited()

@@ -39,6 +39,8 @@ FILE_OPTIONS: dict[str, Any] = {
     "outages": None,
     "paths": None,
     "routing": None,
+    "steps": None,
+    "sharing": None,
 }
 """Options accepted beside ``file``, or beside ``nodes`` in a long form, with None for unset."""
 

@@ -82,7 +82,8 @@ def complete(graph: nx.Graph, fill: Mapping[str, Any], known: tuple[str, ...]) -
         key: value for key, value in graph.graph.items() if isinstance(value, str | int | float)
     }
     result.graph |= about | {
-        key: graph.graph.get(key) for key in ("redraw", "outages", "paths", "routing")
+        key: graph.graph.get(key)
+        for key in ("redraw", "outages", "paths", "routing", "steps", "sharing")
     }
     for node, data in graph.nodes(data=True):
         kept = {key: data[key] for key in _KEPT_OF_NODES if key in data}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from geomx import _core
 from geomx.cluster import Cluster, NodeSpec, Path
 from geomx.network.schedules import schedule
+from geomx.network.sharing import EQUAL, Share, share_of
 from geomx.options.schema import TcpOptions
 
 Edge = tuple[str, str]
@@ -35,13 +36,17 @@ def link_model(
         tcp: How connections behave.
         edge_id: The number of an edge where this is used.
     """
-    return way_model(
-        cluster, cluster.path(source, target), cluster.path(target, source), tcp, edge_id
-    )
+    there, back = cluster.path(source, target), cluster.path(target, source)
+    return way_model(cluster, there, back, tcp, edge_id, share_of(cluster, source, target))
 
 
 def way_model(
-    cluster: Cluster, there: Path, back: Path, tcp: TcpOptions, edge_id: Callable[[Edge], int]
+    cluster: Cluster,
+    there: Path,
+    back: Path,
+    tcp: TcpOptions,
+    edge_id: Callable[[Edge], int],
+    share: Share = EQUAL,
 ) -> _core.LinkModel:
     """A hop by its way there and its way back; see `link_model`."""
     on_the_way = [cluster.graph.edges[edge] for edge in there.edges]
@@ -58,6 +63,7 @@ def way_model(
         round(sum(data.get("jitter_ms", 0.0) for data in on_the_way) * 1e6),
         round(sum(queues_ms) * 1e6) if queues_ms else None,
         tcp.queueing or "priority",
+        *share,
     )
 
 

@@ -34,7 +34,7 @@ from geomx.network.validators import (
 
 TOP = (
     "name", "central", "parties", "delay_ms", "loss", "jitter_ms", "queue_ms", "mbps", "lan",
-    "redraw", "outages",
+    "redraw", "outages", "steps", "sharing",
 )  # fmt: skip
 MESH_SITES = 32
 """Up to this number of sites, every two of them are joined by an edge of their own."""
@@ -73,7 +73,7 @@ def expand(content: Mapping[str, Any], beside: Mapping[str, Any] | None = None) 
     hub = str(central.get("name") or "hub")
     cable = lan_edge(content.get("lan"), "lan")
     graph = nx.DiGraph()
-    for key in ("name", "redraw", "outages"):
+    for key in ("name", "redraw", "outages", "steps", "sharing"):
         if content.get(key):
             graph.graph[key] = content[key]
 

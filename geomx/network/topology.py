@@ -21,6 +21,8 @@ from geomx.cluster import Cluster, NodeSpec, Party, Role
 from geomx.cluster.routes import SHORTEST, WIDEST, WIDEST_OF
 from geomx.errors import ConfigError, near
 from geomx.network.schedules import EDGE_CHANGES, check_changes, spread
+from geomx.network.sharing import check_sharing
+from geomx.network.steps import STEPS, spread_steps
 from geomx.network.validators import bandwidth, milliseconds, positive, probability, refuse, spelt
 from geomx.terminal.progress import stage
 
@@ -29,7 +31,7 @@ KINDS = (*ROLES, "router")
 MOST_WAYS = 100
 """Most routes among which the widest is chosen."""
 
-NODE_ATTRIBUTES = ("kind", "party", "speed", "transit")
+NODE_ATTRIBUTES = ("kind", "party", "speed", "transit", STEPS)
 # `unlimited` marks an edge that has no bandwidth_mbps on purpose; see `to_node_link`.
 EDGE_ATTRIBUTES = (
     "bandwidth_mbps", "delay_ms", "loss", "jitter_ms", "queue_ms", "unlimited", *EDGE_CHANGES,
@@ -55,10 +57,12 @@ def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
     for node, data in directed.nodes(data=True):
         _check_node(node, data)
     spread(directed)
+    spread_steps(directed, folder)
     for source, target, data in stage(directed.edges(data=True), "reading the network"):
         _check_edge(f"edge {source} -> {target}", data, folder)
     _check_paths(directed)
     _check_routing(directed)
+    check_sharing(directed)
     _add_scheduler(directed)
     hosts = _hosts(directed)
     for party in _parties(directed):

@@ -235,6 +235,12 @@ class SimOptions:
     # in between: without numerics, slices, priorities, coordinators and jitter, with frames of
     # 256 KiB. Bytes and messages are the same; times differ by at most 0.4 % of the handling time.
     bundle: bool = True
+    # Seconds between readings of all limited edges, for edges_over_time.csv, the peaks in edges.csv
+    # and the report; null: none. With readings, every iteration is simulated.
+    edges_every_s: Annotated[float, Gt(0)] | None = None
+    # Model of the network: fluid; reference, the same laws in Python, for small runs; or NAME.py, a
+    # file whose function wan_model() returns a geomx.WanModel. Plugins may have one too.
+    wan: str = "fluid"
     # Upper bound on the spans stored for the timeline; half of them are from the run's beginning.
     max_spans: Amount = 100000
 

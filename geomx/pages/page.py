@@ -13,7 +13,7 @@ from typing import Any
 
 import networkx as nx
 
-from geomx.pages import gantt, wan
+from geomx.pages import gantt, loads, wan
 from geomx.pages.charts import Series, legend_key, line_chart
 from geomx.pages.commands import command_line
 from geomx.pages.markup import Markup, tag
@@ -59,6 +59,8 @@ def render(
         section("Timeline", gantt.timeline(timeline.spans, results.iterations, order),
                  _dropped(timeline)),
         section("The WAN", *([wan.legend(), picture] if picture else [])),
+        section("Load of the edges",
+                 loads.chart(results.directory, timeline, graph, results.edges)),
         section("Load per link", *_links(results.links, summary["seconds"])),
         section("Plugins in Python", *_python(summary)),
         section("Summary", _summary_table(summary), note(remark(summary))),

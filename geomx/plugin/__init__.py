@@ -21,6 +21,7 @@ from geomx.plugin.parts import (
 from geomx.plugin.party import PartyModel, PartySync
 from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.plugin.tracking import TrackedRun, Tracker
+from geomx.plugin.wan import WanConnection, WanEdge, WanModel
 
 __all__ = [
     "BySize",
@@ -40,6 +41,9 @@ __all__ = [
     "SyncPolicy",
     "TrackedRun",
     "Tracker",
+    "WanConnection",
+    "WanEdge",
+    "WanModel",
     "WorkerSync",
     "cut_evenly",
     "native_options",

@@ -41,6 +41,7 @@ ANSWERS = {
     "geomx_overlay": ("Overlay",),
     "geomx_optimizer": ("Optimizer",),
     "geomx_track": ("Tracker",),
+    "geomx_wan_model": ("WanModel",),
 }
 
 PARTS = {"geomx_codec": "codec", "geomx_slicer": "slicer", "geomx_optimizer": "optimizer"}

@@ -10,8 +10,8 @@ the plugin's options only. A method takes any subset of a hook's arguments, by n
 None if it does not apply.
 
 Hooks do not know the mode, so that simulation and deployment are the same experiment. The
-exceptions are `geomx_sim` and `geomx_scenario`, which are called in simulations only,
-`geomx_validate`, whose experiment contains the mode, and `geomx_track`, which only observes.
+exceptions are `geomx_sim`, `geomx_scenario` and `geomx_wan_model`, which are called in simulations
+only, `geomx_validate`, whose experiment contains the mode, and `geomx_track`, which only observes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from geomx.plugin.parts import BySize, Codec, Native, Optimizer, Partitioner, Pl
 from geomx.plugin.registration import Register
 from geomx.plugin.sync import SyncPolicy
 from geomx.plugin.tracking import TrackedRun, Tracker
+from geomx.plugin.wan import WanModel
 from geomx.workload import TensorSpec
 
 PROJECT = "geomx"
@@ -239,6 +240,17 @@ def geomx_scenario(world: World) -> None:
 
     Args:
         world: What programs see of the simulation, and what they may do to it (docs/world.md).
+    """
+
+
+@hookspec
+def geomx_wan_model() -> WanModel | None:
+    """Replace the simulator's model of the network.
+
+    Exclusive. Called in simulations only, before virtual time starts; live runs have a network.
+
+    Returns:
+        A new model, for one simulation; None for the fluid model (docs/model.md).
     """
 
 

@@ -49,6 +49,7 @@ from geomx.plugin.parts import (
 from geomx.plugin.registration import DEFAULT_SYNC, Choice, Options, Plugin
 from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.plugin.tracking import TrackedRun, Tracker
+from geomx.plugin.wan import WanModel
 from geomx.workload import TensorSpec
 
 Found = TypeVar("Found")
@@ -316,6 +317,11 @@ class Selection:
     def scenario(self, world: Any) -> None:
         """Call every `geomx_scenario`."""
         self._ask("geomx_scenario", world=world)
+
+    def wan_model(self) -> WanModel | None:
+        """Return the model of the network of a plugin (`geomx_wan_model`); None: there is none."""
+        model: WanModel | None = self._only(self._ask("geomx_wan_model"), "the WAN model")
+        return model
 
     def events(self, events: Any) -> None:
         """Call every `geomx_events`."""

@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 _INTEGERS = frozenset(
     {"iteration", "samples", "bytes", "messages", "control_bytes", "shard", "round"}
-    | {"global_round", "workers"}
+    | {"global_round", "workers", "flows", "queue_bytes", "peak_flows", "peak_queue_bytes"}
 )
 _TEXTS = frozenset(
     {"worker", "party", "source", "target", "kind", "server", "tensor", "absent", "late"}

@@ -93,6 +93,11 @@ class Timeline:
         self._counters.append(counter)
 
     @property
+    def all_gaps(self) -> list[tuple[float, float | None]]:
+        """Intervals in which spans were dropped, in seconds; None: until the end of the run."""
+        return [*self.gaps, *([self._gap] if self._gap else [])]
+
+    @property
     def dropped(self) -> int:
         """Number of dropped spans."""
         return self.seen - len(self._early) - len(self._late)
@@ -111,8 +116,7 @@ class Timeline:
             order: Preferred order of nodes; others follow in the order of their appearance.
             title: Stored in the metadata, to distinguish traces of several runs.
         """
-        gaps = [*self.gaps, *([self._gap] if self._gap else [])]
-        about = {"title": title, "dropped_spans": self.dropped, "gaps_s": gaps}
+        about = {"title": title, "dropped_spans": self.dropped, "gaps_s": self.all_gaps}
         _write(path, about, self._events(order))
 
     def _events(self, order: Sequence[str]) -> Iterator[str]:

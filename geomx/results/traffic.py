@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from geomx.cluster import Cluster
 from geomx.network.links import Edge, edge_model
 from geomx.results.files import Row
+from geomx.results.rounding import rounded
 
-EDGES = ("source", "target", "bytes", "busy_s", "utilisation")
+EDGES = (
+    "source", "target", "bytes", "busy_s", "utilisation", "mean_mbps", "peak_mbps", "peak_flows",
+    "peak_queue_bytes",
+)  # fmt: skip
+
+
+class Peak(NamedTuple):
+    """The largest readings of an edge: Mbit/s, flows under way, and bytes that senders held."""
+
+    mbps: float
+    flows: int
+    queue_bytes: int
 
 
 class EdgeTraffic:
@@ -20,6 +33,7 @@ class EdgeTraffic:
         seed: Seed of the experiment, from which random bandwidths are drawn.
         busy_s: Seconds during which each edge had a message under way, if known. None: the busy
             time of the busiest link over the edge, which is a lower bound.
+        peaks: The largest readings, of a simulation that has taken some; otherwise unknown.
         measured: Bytes that were sent over each edge, and that it could have carried, if programs
             acted on the network; None: derived from links and bandwidths.
     """
@@ -30,9 +44,10 @@ class EdgeTraffic:
         seed: int,
         busy_s: Mapping[Edge, float] | None = None,
         measured: Mapping[Edge, tuple[float, float]] | None = None,
+        peaks: Mapping[Edge, Peak] | None = None,
     ) -> None:
         self._cluster, self._seed, self._busy_s = cluster, seed, busy_s
-        self._measured = measured
+        self._measured, self._peaks = measured, peaks or {}
 
     def rows(self, links: Iterable[Row], seconds: float | None) -> list[Row]:
         """Return the rows of ``edges.csv``, one per edge, in the order of the graph.
@@ -59,7 +74,11 @@ class EdgeTraffic:
             if self._measured is not None:
                 carried, most = round(self._measured[edge][0]), self._measured[edge][1]
                 used = carried / most if 0 < most < math.inf else None
-            values = (source, target, carried, round(busy_s.get(edge, 0.0), 9), used)
+            mean = rounded(8e-6 * carried / seconds) if seconds else None
+            peak = self._peaks.get(edge, (None, None, None))
+            values = (
+                source, target, carried, round(busy_s.get(edge, 0.0), 9), used, mean, *peak,
+            )  # fmt: skip
             rows.append(dict(zip(EDGES, values, strict=True)))
         return rows
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from geomx.errors import ConfigError, GeomxError, PluginError
 
@@ -74,10 +74,29 @@ def read_programs(given: Any) -> tuple[Program, ...]:
     """
     if not isinstance(given, str) or not given.endswith(SUFFIX):
         return ()
+    function = function_of("scenario", given, FUNCTION, f"{FUNCTION}({FUNCTION})")
+    return (Program(f"scenario={given}: {FUNCTION}", function),)
+
+
+def function_of(option: str, given: str, name: str, shown: str) -> Callable[..., Any]:
+    """Import a file that an option names, and return a function of it.
+
+    Args:
+        option: The option, for errors.
+        given: Path of the file.
+        name: Name of the function.
+        shown: The function as errors show it, with its arguments.
+
+    Returns:
+        The function.
+
+    Raises:
+        ConfigError: The file cannot be imported, or has no such function.
+    """
     path = Path(given)
     if not path.is_file():
-        raise ConfigError("scenario", given, "there is no such file")
-    spec = importlib.util.spec_from_file_location(f"geomx_scenario_{path.stem}", path)
+        raise ConfigError(option, given, "there is no such file")
+    spec = importlib.util.spec_from_file_location(f"geomx_{path.stem}_of_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))  # as for a script, so that it may be divided
@@ -86,10 +105,10 @@ def read_programs(given: Any) -> tuple[Program, ...]:
     except Exception as error:
         said = " ".join(str(error).split())
         remedy = f"cannot be imported: {type(error).__name__}: {said}"
-        raise ConfigError("scenario", given, remedy) from error
+        raise ConfigError(option, given, remedy) from error
     finally:
         del sys.path[0]
-    function = getattr(module, FUNCTION, None)
+    function = getattr(module, name, None)
     if not callable(function):
-        raise ConfigError("scenario", given, f"has no function {FUNCTION}({FUNCTION})")
-    return (Program(f"scenario={given}: {FUNCTION}", function),)
+        raise ConfigError(option, given, f"has no function {shown}")
+    return cast(Callable[..., Any], function)

@@ -74,7 +74,8 @@ class Runs:
         yield "sizes alone cause the same traffic as real gradients", self._promises
         yield "the model learns", self._learns
         yield from self._company()
-        simulated_only = self.experiment().selection.answers("geomx_scenario")
+        answers = self.experiment().selection.answers
+        simulated_only = answers("geomx_scenario") or answers("geomx_wan_model")
         if "live" in modes and not simulated_only:
             yield "a live run has the predicted traffic, and learns", self._live
 

@@ -38,8 +38,8 @@ class Backward:
     These are the values of the first layer; after the last step, of all layers.
 
     Attributes:
-        push: ``gradients``: pushed as they are computed, from the last layer to the first;
-            ``parameters``: pushed after the pass, in the same order; ``nothing``.
+        push: ``gradients`` or ``parameters``: those of a layer are pushed when its backward pass is
+            over, from the last layer to the first; ``nothing``.
         last: Whether this is the last step.
         report: The report to send after the pushes, whose reply is awaited too; None for none.
         part: The keys that are pushed, and those in flight whose answers the next step needs; None:

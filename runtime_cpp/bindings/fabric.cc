@@ -241,8 +241,8 @@ void init_fabric(nb::module_& m) {
              self.trainer(node).Backward(std::move(step), now);
            }, "node"_a, "push"_a, "values"_a.none(), "loss"_a, "last"_a, "report"_a.none(),
            "now_ns"_a, "part"_a.none() = nb::none(),
-           "Begin a backward pass that pushes \"nothing\", \"gradients\" as they are computed, or "
-           "\"parameters\" at its end. Ends with \"ready\", when the next step can begin.\n"
+           "Begin a backward pass that pushes \"nothing\", or each layer's \"gradients\" or "
+           "\"parameters\" after it. Ends with \"ready\", when the next step can begin.\n"
            "part: (keys that are pushed, whose values these are; keys whose answers the next step needs); "
            "None: all, and these.")
       .def("recurs", &Fabric::Recurs, "now_ns"_a,
@@ -338,8 +338,8 @@ void init_fabric(nb::module_& m) {
       .def("transfer_left", &Fabric::TransferLeft, "id"_a, "now_ns"_a,
            "Return the bytes of a transfer that have not left.")
       .def("transfer_rate", &Fabric::TransferRate, "id"_a, "Return a transfer's payload bytes/s.")
-      .def("stretch", &Fabric::Stretch, "node"_a, "times"_a,
-           "Let a node's computing and its work on messages take a multiple of their time.")
+      .def("stretch", &Fabric::Stretch, "node"_a, "computing"_a, "work"_a,
+           "Let a node's computing and its work on messages take multiples of their times.")
       .def("load", &Fabric::Load, "edge"_a, "Return the bytes/s on an edge.")
       .def("capacity", &Fabric::Capacity, "edge"_a, "now_ns"_a, "Return an edge's bandwidth in bytes/s.")
       .def("queued", &Fabric::Queued, "edge"_a, "now_ns"_a,

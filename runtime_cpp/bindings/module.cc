@@ -9,6 +9,7 @@ void init_kernels(nb::module_& m);
 void init_device(nb::module_& m);
 void init_net(nb::module_& m);
 void init_fabric(nb::module_& m);
+void init_fabric_model(nb::module_& m);
 void init_fabric_worker(nb::module_& m);
 void init_passes(nb::module_& m);
 void init_emulation(nb::module_& m);
@@ -29,6 +30,7 @@ NB_MODULE(_core, m) {
   init_net(m);
   init_passes(m);
   init_fabric(m);
+  init_fabric_model(m);
   init_fabric_worker(m);
   init_emulation(m);
   init_python_parts(m);

@@ -11,10 +11,10 @@
 
 namespace geomx {
 
-inline WorkerLoop::Push PushNamed(const std::string& name) {
-  if (name == "nothing") return WorkerLoop::Push::kNothing;
-  if (name == "gradients") return WorkerLoop::Push::kGradients;
-  if (name == "parameters") return WorkerLoop::Push::kParameters;
+// Whether something is pushed. The core does not distinguish gradients from parameters.
+inline bool PushNamed(const std::string& name) {
+  if (name == "nothing") return false;
+  if (name == "gradients" || name == "parameters") return true;
   throw std::invalid_argument("a step pushes nothing, gradients or parameters");
 }
 

@@ -134,22 +134,18 @@ void WorkerLoop::ContinueForward(Time now) {
   End(Order::kForward, now);
 }
 
-// Sleeps before a layer's gradients leave; layers that push nothing share the next one's sleep.
+// Sleeps before a layer's contributions leave; layers that push nothing share the next one's sleep.
 void WorkerLoop::ContinueBackward(Time now) {
-  const bool early = step_.push == Push::kGradients;
-  if (early && layer_ < layers_->keys.size()) PushLayer(now);
+  if (step_.push && layer_ < layers_->keys.size()) PushLayer(now);
   while (layer_ > 0) {
     --layer_;
     pending_ += Stretched(pace_->backward[layer_]);
-    if (!early || layers_->keys[layer_].empty()) continue;
+    if (!step_.push || layers_->keys[layer_].empty()) continue;
     if (pending_ > 0) return Sleep(now);
     PushLayer(now);
   }
   if (pending_ > 0) return Sleep(now);
   EndSpan(Activity::kBackward, now);
-  if (step_.push == Push::kParameters) {
-    for (auto key = static_cast<Key>(layers_->of.size()); key-- > 0;) PushKey(key, now);
-  }
   if (step_.part) ExpectInFlight(step_.part->needed);
   if (step_.reports) {
     ++replies_due_;
@@ -172,7 +168,7 @@ void WorkerLoop::Describe(Digest& digest) const {
     digest.Add(std::uint64_t{in_flight_[key]} << 1 | std::uint64_t{missing_keys_[key]});
   }
   digest.Add(static_cast<std::uint64_t>(pending_));
-  digest.Add(std::uint64_t{static_cast<std::uint8_t>(step_.push)} << 1 | std::uint64_t{step_.last});
+  digest.Add(std::uint64_t{step_.push} << 1 | std::uint64_t{step_.last});
 }
 
 // ---- how -------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 // A worker's passes over the layers: their order, their waits, and when contributions leave.
 //
 // Forward visits the layers in order, each waiting for the values of its own keys; backward visits
-// them in reverse and pushes a layer's gradients as soon as they exist. Communication and
+// them in reverse and pushes a layer's contributions, gradients or the parameters that the worker's own
+// optimizer makes of them, as soon as they exist. Communication and
 // computation thus overlap as far as the plugins allow.
 //
 // The caller (geomx/training) decides what a step exchanges (gradients or parameters), when to
@@ -76,14 +77,13 @@ class WorkerLoop {
   void Start(Time now);  // the wait for the initial values of all keys; ends with kReady
   // `needs`: keys in flight whose answers this pass waits for, besides those of the last Backward().
   void Forward(Time now, const std::vector<Key>& needs = {});
-  enum class Push : std::uint8_t { kNothing, kGradients, kParameters };  // gradients: by layer
   // Some of the keys.
   struct Part {
     std::vector<Key> pushed;
     std::vector<Key> needed;  // keys in flight whose answers the next step waits for
   };
   struct Step {
-    Push push = Push::kNothing;
+    bool push = false;         // each layer's contributions, after its backward pass
     bool last = false;         // wait for all values at its end
     bool reports = false;      // wait for a reply as well
     std::optional<Part> part;  // none: all keys are pushed, and the next step waits for them

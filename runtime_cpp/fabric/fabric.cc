@@ -66,7 +66,7 @@ void Fabric::Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
 }
 
 Time Fabric::Advance(Time limit) {
-  while (notices_.empty()) {
+  while (notices_.empty() && !network_.HasCalls()) {
     const Time network = network_.NextEvent();
     const Time change = under_way_ > 0 ? schedules_.Next() : kNever;
     const Time next = std::min({network, change, agenda_.next()});
@@ -199,8 +199,8 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
            .round = RoundOfRun(message),
            .start = link.started[which],
            .end = now});
-  bool lost = link.broken && Swept(messages_[place]);
-  if (!lost && lane == Lane::kBestEffort) {
+  bool lost = ending_ == Ending::kLost || (link.broken && Swept(messages_[place]));
+  if (!lost && lane == Lane::kBestEffort && ending_ == Ending::kArrives) {
     const auto bytes = static_cast<double>(message.wire_bytes());
     lost = net::Overflowed(network_, link.options, bytes, now - link.started[which]) ||
            (link.options.loss > 0 && Draw() >= net::Kept(link.options, bytes));
@@ -215,7 +215,12 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
     }
     // A stream of bytes keeps its order when the delay varies.
     if (lane == Lane::kReliable) arrival = link.last_delivery = std::max(arrival, link.last_delivery);
-    agenda_.Add(arrival, {Action::Kind::kDeliver, link.stats.target, place});
+    const Action deliver{Action::Kind::kDeliver, link.stats.target, place};
+    if (ending_ == Ending::kHeld) {
+      held_[connection].push_back(deliver);
+    } else {
+      agenda_.Add(arrival, deliver);
+    }
   }
   const bool more = Send(index, lane, now);
   if (!more && links_[index].gives_way) Send(index, Lane::kBestEffort, now);

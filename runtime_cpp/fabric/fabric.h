@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -24,6 +25,7 @@
 #include "fabric/agenda.h"
 #include "fabric/cores.h"
 #include "fabric/costs.h"
+#include "fabric/notice.h"
 #include "fabric/pool.h"
 #include "fabric/span.h"
 #include "fabric/traffic.h"
@@ -39,38 +41,6 @@ struct LinkStats {
   Traffic data[kDirections];  // training traffic
   std::uint64_t control_bytes = 0;
   Time busy = 0;  // with a message under way, reliable or not
-};
-
-// Notices for the simulated applications.
-struct Notice {
-  enum class Kind : std::uint8_t {
-    kForward,  // a trainer's forward pass has ended
-    kReady,    // a trainer has the values that it waited for
-    kReply,    // a coordinator's answer: `values`
-    kValue,    // a tensor's new value has arrived: `key`, `round` (see ReportValues)
-    kRefused,  // an instruction, `text`, was refused: `reason`
-    kLost,       // a node or a connection was lost, `text`, which ends the run: `reason`
-    kGone,       // training continues without a member, `node`, whose name is `text`: `reason`
-    kTakesPart,  // `node` contributes again, for the first time
-    kEnds,       // a worker, `node`, can no longer take part: `reason`
-    kPartial,    // `node`, a server, closed `round` of `key` without `values`; see `partial`
-    kTransferred,  // the last byte of a transfer, `key`, has arrived
-    kMoved,      // the standby of `node`, whose name is `text`, has taken its place: `reason`
-    kNonFinite,  // a push holds values that are NaN or infinite: `key`, `round`, `text`
-    kReleased,   // all workers have come to barrier `round`
-    kState,      // a part of an optimizer's state that a worker has asked for: `text`
-  };
-  NodeId node = 0;
-  Kind kind = Kind::kForward;
-  Key key = 0;
-  Round round = 0;
-  struct {
-    std::uint32_t shard = 0, workers = 0;  // the workers that the sum includes
-    Round above = 0;                       // the global round that it is sent as; 0: none
-    std::vector<std::pair<NodeId, Round>> late = {};  // see Event::late
-  } partial = {};
-  std::string text = {}, reason = {};
-  std::vector<double> values = {};
 };
 
 class Fabric {
@@ -157,8 +127,26 @@ class Fabric {
   double CancelTransfer(TransferId id, Time now);
   double TransferLeft(TransferId id, Time now) const;
   double TransferRate(TransferId id) const;
-  // Computing of a worker, and work of any node on messages, takes `times` as long from now on.
-  void Stretch(NodeId id, double times);
+  // From now on a worker's computing takes `computing` times as long, and the work of any node on
+  // messages `work` times.
+  void Stretch(NodeId id, double computing, double work);
+
+  // ---- a model of the network in Python (own_model.cc) ----
+  // Messages leave and arrive when that model says so. Call it before building.
+  void Delegate();
+  std::vector<net::ModelCall> TakeModelCalls() { return network_.TakeCalls(); }
+  // The link and the lane of a connection; no link: it is a transfer's.
+  std::pair<const LinkStats*, Lane> LinkOf(net::ConnectionId connection) const;
+  const net::FlowNetwork& network() const { return network_; }
+  // The last byte of a connection's message has left. It arrives after the delay of its path, or
+  // when MessageArrived is called, or never.
+  enum class Ending : std::uint8_t { kArrives, kHeld, kLost };
+  void MessageLeft(net::ConnectionId connection, Ending ending, Time now);
+  // The first of the connection's messages that are held has arrived.
+  void MessageArrived(net::ConnectionId connection, Time now);
+  void MessageRate(net::ConnectionId connection, double rate, Time now) {
+    network_.SetRate(connection, rate, now);
+  }
 
   // As of the last event before `now`: bytes/s on an edge, what it could carry, and what waits at
   // senders to cross it.
@@ -363,6 +351,10 @@ class Fabric {
   std::vector<net::ConnectionId> spare_;         // connections of transfers that have ended
   std::vector<double> carried_;                  // by edge: bytes of ended transfers and former ways
   std::unordered_map<std::uint32_t, double> carried_before_;  // by link: bytes on its former ways
+
+  // ---- a model in Python ----
+  Ending ending_ = Ending::kArrives;  // of the message that is leaving
+  std::unordered_map<net::ConnectionId, std::deque<Action>> held_;
 
   // ---- repetition ----
   struct Totals {

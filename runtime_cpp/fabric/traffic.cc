@@ -66,14 +66,16 @@ void Fabric::Carry(const std::vector<net::EdgeId>& path, double bytes) {
   }
 }
 
-void Fabric::Stretch(NodeId id, double times) {
-  if (!(times > 0.0) || !(times < net::kInfinity)) {
-    throw std::invalid_argument("work takes a positive multiple of its time");
+void Fabric::Stretch(NodeId id, double computing, double work) {
+  for (const double times : {computing, work}) {
+    if (!(times > 0.0) || !(times < net::kInfinity)) {
+      throw std::invalid_argument("work takes a positive multiple of its time");
+    }
   }
   programmed_ = true;
   Endpoint& endpoint = endpoints_.at(id);
-  endpoint.stretch = times;
-  if (endpoint.trainer) endpoint.trainer->Stretch(times);
+  endpoint.stretch = work;
+  if (endpoint.trainer) endpoint.trainer->Stretch(computing);
 }
 
 // ---- transfers ---------------------------------------------------------------------------------
@@ -127,7 +129,12 @@ void Fabric::Sent(TransferId id, Time now) {
   --under_way_;
   transfer.state = Transfer::State::kArriving;
   const Time delay = network_.Delay(transfer.connection);
-  agenda_.Add(now + delay, {Action::Kind::kTransferred, 0, id, transfer.count});
+  const Action arrives{Action::Kind::kTransferred, 0, id, transfer.count};
+  if (ending_ == Ending::kHeld) {
+    held_[transfer.connection].push_back(arrives);
+  } else if (ending_ == Ending::kArrives) {
+    agenda_.Add(now + delay, arrives);
+  }
 }
 
 void Fabric::Transferred(const Action& action) {

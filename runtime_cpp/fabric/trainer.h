@@ -53,7 +53,7 @@ class Trainer final : private WorkerLoop::Driver {
       std::uint32_t coordinator;
       std::vector<double> numbers;
     };
-    WorkerLoop::Push push = WorkerLoop::Push::kNothing;
+    bool push = false;
     std::optional<WorkerLoop::Part> part = {};
     Values values;  // by key
     float loss = std::numeric_limits<float>::quiet_NaN();  // unknown

@@ -28,6 +28,7 @@ ConnectionId FlowNetwork::AddConnection(const ConnectionOptions& options) {
   solver_.AddStream(Configure(connection, options), options.priority_class);
   connection.ramp = TcpRamp(RampOf(connection, options));
   connections_.push_back(connection);
+  if (delegated_) options_.push_back(options);
   return static_cast<ConnectionId>(connections_.size() - 1);
 }
 
@@ -41,6 +42,12 @@ void FlowNetwork::Change(ConnectionId id, const ConnectionOptions& options, Time
   }
   solver_.MoveStream(id, Configure(connection, options), options.priority_class);
   connection.ramp.Change(RampOf(connection, options), now);
+  if (delegated_) {
+    options_[id] = options;
+    calls_.push_back({ModelCall::Kind::kChanged, id});
+    if (!idle) Occupy(connection);
+    return;
+  }
   if (idle) return;
   Occupy(connection);
   connection.stale = true;
@@ -50,6 +57,7 @@ void FlowNetwork::Change(ConnectionId id, const ConnectionOptions& options, Time
 void FlowNetwork::Renew(ConnectionId id, const ConnectionOptions& options, Time now) {
   MoveTo(now);
   if (!Idle(id)) throw std::logic_error("connection " + std::to_string(id) + " is in use");
+  if (delegated_) calls_.push_back({ModelCall::Kind::kNew, id});
   Change(id, options, now);
   Connection& connection = connections_[id];
   connection.ramp = TcpRamp(RampOf(connection, options));
@@ -63,6 +71,7 @@ void FlowNetwork::Abort(ConnectionId id, Time now) {
   connection.done_at = kNever;
   events_.Remove(id);
   Touch(id);
+  if (delegated_) calls_.push_back({ModelCall::Kind::kCancelled, id});
 }
 
 std::vector<Hop> FlowNetwork::Configure(Connection& connection, const ConnectionOptions& options) {
@@ -127,6 +136,7 @@ void FlowNetwork::Start(ConnectionId id, double bytes, Time now) {
   if (!(bytes >= 0.0) || !(bytes < kInfinity)) {
     throw std::invalid_argument("a message's size must not be negative");
   }
+  if (delegated_ && connection.state != State::kBusy) return Note(id, bytes);
   switch (connection.state) {
     case State::kBusy:
       throw std::logic_error("connection " + std::to_string(id) + " is busy with a message");
@@ -152,11 +162,13 @@ void FlowNetwork::SetCapacity(EdgeId edge, double bytes_per_s, Time now) {
   MoveTo(now);
   if (edge >= delays_.size()) throw std::invalid_argument("there is no such edge");
   solver_.SetCapacity(edge, bytes_per_s);
+  if (delegated_) calls_.push_back({ModelCall::Kind::kEdge, edge});
 }
 
 void FlowNetwork::SetDelay(EdgeId edge, Time delay) {
   if (delay < 0) throw std::invalid_argument("an edge's delay must not be negative");
   delays_.at(edge) = delay;
+  if (delegated_) calls_.push_back({ModelCall::Kind::kEdge, edge});
 }
 
 double FlowNetwork::Left(ConnectionId id, Time now) const {
@@ -224,6 +236,7 @@ void FlowNetwork::Settle() {
       Connection& connection = connections_[id];
       connection.touched = false;
       if (connection.state == State::kBusy) {
+        if (delegated_) continue;
         solver_.SetDemand(id, connection.weight, Cap(connection));
         continue;
       }
@@ -275,6 +288,54 @@ void FlowNetwork::Schedule(ConnectionId id) {
   connection.done_at = Done(connection);
   connection.ramp_at = connection.ramp.NextChange(connection.rate);
   events_.Set(id, std::min(connection.done_at, connection.ramp_at));
+}
+
+// ---- a driver's own model ----------------------------------------------------------------------
+
+void FlowNetwork::Note(ConnectionId id, double bytes) {
+  Connection& connection = connections_[id];
+  if (connection.state == State::kIdle) {
+    connection.ramp.Begin(now_);
+    Occupy(connection);
+  }
+  connection.state = State::kBusy;
+  connection.left = bytes;
+  connection.rate = 0.0;
+  connection.anchor = now_;
+  calls_.push_back({ModelCall::Kind::kStart, id, bytes});
+}
+
+void FlowNetwork::Leave(ConnectionId id, Time now) {
+  MoveTo(now);
+  Connection& connection = connections_.at(id);
+  if (connection.state != State::kBusy) {
+    throw std::logic_error("connection " + std::to_string(id) + " has no message to end");
+  }
+  const double elapsed = static_cast<double>(now_ - connection.anchor) / kSecond;
+  if (elapsed > 0) connection.rate = connection.left / elapsed;  // so that nothing is left
+  Integrate(connection);
+  connection.state = State::kFinished;
+  Touch(id);
+}
+
+void FlowNetwork::SetRate(ConnectionId id, double rate, Time now) {
+  MoveTo(now);
+  Connection& connection = connections_.at(id);
+  if (connection.state != State::kBusy) return;
+  Integrate(connection);
+  connection.rate = rate;
+}
+
+double FlowNetwork::Load(EdgeId edge) const {
+  if (!delegated_) return solver_.Load(edge);
+  double load = 0.0;
+  for (const Connection& connection : connections_) {
+    if (connection.state != State::kBusy) continue;
+    for (const EdgeId each : Path(connection)) {
+      if (each == edge) load += connection.rate / connection.efficiency;
+    }
+  }
+  return load;
 }
 
 std::vector<Time> FlowNetwork::EdgesBusy(Time now) const {

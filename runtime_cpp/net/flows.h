@@ -31,6 +31,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/types.h"
@@ -50,6 +51,20 @@ struct ConnectionOptions {
   int priority_class = 0;                // > 0: best effort, takes what lower classes leave
   double efficiency = kPayloadShare;     // payload bytes per byte on the edges, 0 < e <= 1
   RampOptions ramp;                      // rtt 0: taken from the delays of path and reverse
+};
+
+// What has happened, for a driver that has a model of its own; see FlowNetwork::Delegate.
+struct ModelCall {
+  enum class Kind : std::uint8_t {
+    kEdge,       // bandwidth or delay of an edge have changed
+    kChanged,    // options of a connection have changed
+    kNew,        // a connection was renewed
+    kStart,      // a message of `bytes` has begun
+    kCancelled,  // a message was given up
+  };
+  Kind kind = Kind::kEdge;
+  std::uint32_t number = 0;  // of the edge or the connection
+  double bytes = 0.0;
 };
 
 class FlowNetwork {
@@ -80,6 +95,19 @@ class FlowNetwork {
   // From now on `delay` is the edge's. Connections keep theirs until they are changed.
   void SetDelay(EdgeId edge, Time delay);
 
+  // ---- a driver's own model ----
+  // From now on the driver decides when messages leave: nothing is shared or scheduled here, NextEvent
+  // is kNever, and what happens is noted as calls for the driver's model. REQUIRES: no connections.
+  void Delegate() { delegated_ = true; }
+  bool HasCalls() const { return !calls_.empty(); }
+  std::vector<ModelCall> TakeCalls() { return std::exchange(calls_, {}); }  // in their order
+  const ConnectionOptions& Options(ConnectionId connection) const { return options_.at(connection); }
+  // The last byte of its message has left: as a completion of Advance. Throws std::logic_error if it
+  // has none.
+  void Leave(ConnectionId connection, Time now);
+  // Its rate in payload bytes/s from now on, to be read by Rate, Left and Load.
+  void SetRate(ConnectionId connection, double rate, Time now);
+
   // The earliest time at which a message completes or a rate changes by itself; kNever if none.
   // Ends the current instant: connections that completed and were not started again are idle.
   Time NextEvent();
@@ -105,8 +133,9 @@ class FlowNetwork {
   double Rate(ConnectionId connection) const { return connections_[connection].rate; }
   // Payload bytes of its message that have not left at `now`, at the rate of Rate.
   double Left(ConnectionId connection, Time now) const;
-  double Load(EdgeId edge) const { return solver_.Load(edge); }          // bytes/s on the edge
+  double Load(EdgeId edge) const;                                        // bytes/s on the edge
   double Capacity(EdgeId edge) const { return solver_.capacity(edge); }
+  Time EdgeDelay(EdgeId edge) const { return delays_.at(edge); }
 
   // For each edge, by EdgeId: the time until `now` in which any connection had a message under way.
   // REQUIRES: now >= now().
@@ -152,6 +181,7 @@ class FlowNetwork {
   void Settle();                         // ends an instant: demands, rates, event times
   void Integrate(Connection& connection);
   void Schedule(ConnectionId id);        // event times from the rate
+  void Note(ConnectionId id, double bytes);  // a message for the driver's model
   void Touch(ConnectionId id);
   std::span<const EdgeId> Path(const Connection& connection) const {
     return {paths_.data() + connection.first_edge, connection.edges};
@@ -169,6 +199,9 @@ class FlowNetwork {
   IdList settling_;
   Time now_ = 0;
   std::uint64_t solves_ = 0;
+  bool delegated_ = false;
+  std::vector<ModelCall> calls_;
+  std::vector<ConnectionOptions> options_;  // by connection, where delegated
 };
 
 }  // namespace geomx::net

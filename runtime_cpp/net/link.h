@@ -50,6 +50,9 @@ struct LinkOptions {
   Time jitter = 0;                     // a message arrives up to this much later, drawn evenly
   Time queue = kNever;                 // see above; kNever: no datagram is too late
   Queueing queueing = Queueing::kPriority;
+  double weight = 1.0;                 // share of an edge, relative to other links
+  int priority_class = 0;              // of the reliable lane; lower ones go first
+  int datagram_class = 1;              // of datagrams, where routers obey marks
 };
 
 inline ConnectionOptions LaneOptions(const LinkOptions& link, Lane lane) {
@@ -60,12 +63,15 @@ inline ConnectionOptions LaneOptions(const LinkOptions& link, Lane lane) {
   options.ramp.congestion = link.congestion;
   if (lane == Lane::kBestEffort) {
     options.ramp.window_limit = kInfinity;
-    options.priority_class = link.queueing == Queueing::kPriority ? 1 : 0;
+    options.weight = link.weight;
+    const bool last = link.queueing == Queueing::kPriority;
+    options.priority_class = last ? link.datagram_class : link.priority_class;
     return options;
   }
   const double streams = link.streams;
   options.efficiency *= 1.0 - link.loss;
-  options.weight = streams * SharingWeight(link.congestion, link.rtt);
+  options.priority_class = link.priority_class;
+  options.weight = link.weight * streams * SharingWeight(link.congestion, link.rtt);
   options.ramp.initial_window *= streams;
   options.ramp.window_limit = streams * link.window_limit;
   options.ramp.rate_limit = streams * LossRateCap(link.congestion, link.rtt, link.loss);

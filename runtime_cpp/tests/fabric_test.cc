@@ -176,12 +176,12 @@ TEST(AStepTakesItsLayersTime) {
   const Time ready = trio.Next(Notice::Kind::kReady);
   trainer.Forward(ready);
   CHECK_EQ(trio.Next(Notice::Kind::kForward), ready + 30);
-  trainer.Backward({.push = WorkerLoop::Push::kNothing}, ready + 30);
+  trainer.Backward({.push = false}, ready + 30);
   CHECK_EQ(trio.Next(Notice::Kind::kReady), ready + 90);
   trainer.Forward(ready + 90);
   CHECK(Throws<std::logic_error>([&] { trainer.Forward(ready + 90); }));
   CHECK_EQ(trio.Next(Notice::Kind::kForward), ready + 120);
-  trainer.Backward({.push = WorkerLoop::Push::kGradients, .last = true}, ready + 120);
+  trainer.Backward({.push = true, .last = true}, ready + 120);
   CHECK(trio.Next(Notice::Kind::kReady) >= ready + 180);
   for (Key key = 0; key < 3; ++key) CHECK_EQ(trio.fabric.node(3).worker().ValueRound(key), 1u);
 }
@@ -196,7 +196,7 @@ TEST(AStateRecursAfterRoundsAndNotWithin) {
     trainer.Forward(now);
     now = trio.Next(Notice::Kind::kForward);
     if (round >= 4) CHECK(trio.fabric.Recurs(now) == false);
-    trainer.Backward({.push = WorkerLoop::Push::kGradients}, now);
+    trainer.Backward({.push = true}, now);
     now = trio.Next(Notice::Kind::kReady);
     const auto recurs = trio.fabric.Recurs(now);
     if (round >= 4) CHECK(recurs == true);

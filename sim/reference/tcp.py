@@ -30,6 +30,7 @@ class Tcp:
         congestion: ``bbr``, ``cubic`` or ``reno``.
         window_limit: Upper bound of the window; infinite: no window.
         rate_limit: Upper bound of the rate.
+        first_window: Window at the beginning.
     """
 
     def __init__(
@@ -38,11 +39,12 @@ class Tcp:
         congestion: str = "bbr",
         window_limit: float = WINDOW_LIMIT,
         rate_limit: float = math.inf,
+        first_window: float = INITIAL_WINDOW,
     ) -> None:
         self.rtt_ns, self.bbr = rtt_ns, congestion == "bbr"
         self.limit, self.rate_limit = window_limit, rate_limit
         self.limited = rtt_ns >= LOCAL_RTT_NS and window_limit < math.inf
-        self.window = self.floor = min(INITIAL_WINDOW, window_limit)
+        self.window = self.floor = min(first_window, window_limit)
         self.sent = 0.0  # in this round
         self.round_ns = self.last_ns = 0  # beginning of the round; the last call
         self.used = self.fresh = False  # fresh: the first round after a pause
@@ -108,6 +110,13 @@ class Tcp:
             self.last_ns = now
             lasted = self.spread_ns if self._used_up else now - self.round_ns
             self._learn(self._rate(self.sent, lasted))
+
+    def change(self, rtt_ns: int, window_limit: float, rate_limit: float, now: int) -> None:
+        """The path is another one from now on; the window stays."""
+        self.rtt_ns, self.limit, self.rate_limit = rtt_ns, window_limit, rate_limit
+        self.limited = rtt_ns >= LOCAL_RTT_NS and window_limit < math.inf
+        self.last_ns = now
+        self.round_ns = max(self.round_ns, now - rtt_ns + 1)  # the round has not ended yet
 
     # ---- what it allows ----
 

@@ -13,8 +13,8 @@ from geomx.sim.clock import Clock
 from geomx.sim.reference.sharing import Stream, share
 from geomx.sim.reference.tcp import NS, Tcp
 
-LAST = EventPriority(3)
-"""SimPy's priority of what ends an instant: everything else has happened."""
+LAST = EventPriority(2)
+"""SimPy's priority of what ends an instant: every process has been asked."""
 
 NOTHING = 1e-6
 """Bytes that count as none."""
@@ -69,12 +69,17 @@ class ReferenceWan:
         env: SimPy's environment over whole nanoseconds.
         capacities: Of the edges, in bytes/s.
         left: Called with a connection whose message's last byte has left; it may start the next.
+        rated: Called with a connection that has a message and a new rate.
     """
 
     def __init__(
-        self, env: Clock, capacities: Sequence[float], left: Callable[[int], None]
+        self,
+        env: Clock,
+        capacities: Sequence[float],
+        left: Callable[[int], None],
+        rated: Callable[[int, float], None] = lambda number, rate: None,
     ) -> None:
-        self._env, self._left = env, left
+        self._env, self._left, self._rated = env, left, rated
         self.capacities = list(capacities)
         self.connections: list[Connection] = []
         self._ending = False  # the end of this instant is scheduled
@@ -95,6 +100,25 @@ class ReferenceWan:
         """Change the bandwidth of an edge from now on."""
         self.capacities[edge] = bytes_per_s
         self._end_instant()
+
+    def change(
+        self, number: int, *, hops: Mapping[int, float], rtt_ns: int, window_limit: float,
+        rate_limit: float, weight: float, priority_class: int, efficiency: float,
+    ) -> None:  # fmt: skip
+        """Change way, share and limits of a connection; its window and its message stay."""
+        connection = self.connections[number]
+        self._progress(connection)
+        connection.hops, connection.weight = hops, weight
+        connection.priority_class, connection.efficiency = priority_class, efficiency
+        connection.tcp.change(rtt_ns, window_limit, rate_limit, self._env.now)
+        self._end_instant()
+
+    def cancel(self, number: int) -> None:
+        """Give up the message of a connection."""
+        connection = self.connections[number]
+        if connection.left is not None:
+            connection.ended, connection.done_ns = True, math.inf
+            self._end_instant()
 
     def _end_instant(self) -> None:
         if not self._ending:
@@ -118,8 +142,10 @@ class ReferenceWan:
         sending = [connection for connection in self.connections if connection.left is not None]
         while self._share(sending):
             pass  # counting progress has opened or closed a window
-        for connection in sending:
-            self._schedule(connection)
+        for number, connection in enumerate(self.connections):
+            if connection.left is not None:
+                self._schedule(connection)
+                self._rated(number, connection.rate)
         self._wakes += 1
         times = (min(connection.done_ns, connection.change_ns) for connection in sending)
         if (first := min(times, default=math.inf)) < math.inf:

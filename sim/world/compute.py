@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 
 from geomx.errors import near
+from geomx.experiment.experiment import Experiment
 from geomx.sim.protocols import Running, Worker
+from geomx.training.step_times import StepTimes
 
 Times = float | Sequence[float] | Callable[[int], float]
 
@@ -23,12 +25,15 @@ class Compute:
         self._simulation = simulation
         self._ids = {node.name: node.id for node in simulation.experiment.cluster.nodes}
         self._of_steps: dict[int, Callable[[int], float]] = {}
+        self._drawn = drawn_steps(simulation.experiment)
         self._of_nodes: dict[int, float] = {}
         self._scaled: dict[int, list[float]] = {}
         self._of_step: dict[int, float] = {}  # of the present step of each worker
 
     def set(self, worker: str | None, times: Times) -> None:
         """Decide what the steps of a worker take, from its next step on.
+
+        It multiplies with what the network's ``steps`` say.
 
         Args:
             worker: Name of the worker; None: every worker, each with its own steps.
@@ -75,17 +80,32 @@ class Compute:
     def begin(self, worker: Worker) -> float:
         """Return the multiple of the usual time that a worker's next step takes; for workers."""
         node = worker.spec.id
-        if node in self._of_steps:
-            self._of_step[node] = self._of_steps[node](worker.steps.step)
+        if node in self._of_steps or node in self._drawn:
+            step = worker.steps.step
+            times = self._of_steps[node](step) if node in self._of_steps else 1.0
+            drawn = self._drawn[node].at(step) if node in self._drawn else 1.0
+            self._of_step[node] = times * drawn
             self._tell(node)
-        return self._times(node)
+        return self._times(node)[0]
 
-    def _times(self, node: int) -> float:
+    def _times(self, node: int) -> tuple[float, float]:
+        """Return the multiples of computing, and of work on messages."""
         of_node = self._of_nodes.get(node, 1.0) * math.prod(self._scaled.get(node, ()))
-        return self._of_step.get(node, 1.0) * of_node
+        return self._of_step.get(node, 1.0) * of_node, of_node
 
     def _tell(self, node: int) -> None:
-        self._simulation.fabric.stretch(node, self._times(node))
+        self._simulation.fabric.stretch(node, *self._times(node))
+
+
+def drawn_steps(experiment: Experiment) -> dict[int, StepTimes]:
+    """Return the workers whose steps are drawn by rules of the network, by id.
+
+    Args:
+        experiment: The experiment.
+    """
+    cluster, seed = experiment.cluster, experiment.seed
+    drawn = ((node.id, StepTimes.of(cluster, seed, node)) for node in cluster.workers)
+    return {node: times for node, times in drawn if times}
 
 
 def _by_step(times: Times) -> Callable[[int], float]:

@@ -19,6 +19,11 @@ class Carrier(Protocol):
     env: Clock
     fabric: _core.Fabric
 
+    @property
+    def last_class(self) -> int:
+        """The last class of training's flows."""
+        ...
+
     def link_between(self, source: str, target: str, congestion: str | None) -> _core.LinkModel:
         """Return the way between two nodes, and its TCP."""
         ...
@@ -119,8 +124,9 @@ class Transfer(simpy.Event):
         """
         pace = math.inf if self.mbps is None else self.mbps * BYTES_PER_MBIT
         link = self._wan.link_between(self.source, self.target, self.congestion)
-        # Class 0 is training, class 1 its datagrams.
-        rank = -self.priority if self.priority >= 0 else 1 - self.priority
+        # Training has the classes from 0 to the last one.
+        behind = self._wan.last_class if self.priority < 0 else 0
+        rank = behind - self.priority
         return _core.TransferModel(link, self.weight, rank, pace)
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ import networkx as nx
 from geomx import _core
 from geomx.events import EdgeChanged
 from geomx.network.schedules import BYTES_PER_MBIT
+from geomx.network.sharing import last_class
 from geomx.scenario.places import Edge, find_edge, find_place
 from geomx.sim.protocols import Running
 from geomx.sim.world.edges import DELAY, LOSS, MBPS, UP, EdgeData, checked
@@ -253,6 +254,11 @@ class Wan(WanReadings):
         tcp = self._simulation.experiment.tcp
         tcp = tcp if congestion is None else replace(tcp, congestion=congestion)
         return self._ways.model(there, back, tcp)
+
+    @property
+    def last_class(self) -> int:
+        """The last class of training's flows, for transfers."""
+        return last_class(self._simulation.experiment.cluster)
 
     def arrived(self, number: int) -> None:
         """Trigger the event of a transfer, for the simulation.

@@ -13,6 +13,7 @@ from geomx import _core
 from geomx.cluster import Cluster, Path
 from geomx.experiment.wiring import peers
 from geomx.network.links import way_model
+from geomx.network.sharing import EQUAL, Share, share_of
 from geomx.options.schema import TcpOptions
 from geomx.scenario.places import Edge
 from geomx.sim.protocols import Running
@@ -54,9 +55,11 @@ class Ways:
         """
         return self._cluster.route(source, target)
 
-    def model(self, there: Path, back: Path, tcp: TcpOptions) -> _core.LinkModel:
+    def model(
+        self, there: Path, back: Path, tcp: TcpOptions, share: Share = EQUAL
+    ) -> _core.LinkModel:
         """Return a hop as the fabric takes it."""
-        return way_model(self._cluster, there, back, tcp, self._ids.__getitem__)
+        return way_model(self._cluster, there, back, tcp, self._ids.__getitem__, share)
 
     def tell(self, edges: Iterable[Edge]) -> None:
         """Tell the fabric the present delays and losses of all links over some edges."""
@@ -94,9 +97,9 @@ class Ways:
         back = self._links.get((target, source))
         if back is None:
             back = self.route(nodes[target].name, nodes[source].name)
-        model = self.model(
-            self._present(self._links[pair]), self._present(back), self._simulation.experiment.tcp
-        )
+        ways = self._present(self._links[pair]), self._present(back)
+        share = share_of(self._simulation.experiment.cluster, nodes[source], nodes[target])
+        model = self.model(*ways, self._simulation.experiment.tcp, share)
         self._simulation.fabric.change_link(source, target, model, self._simulation.env.now)
 
     def _present(self, route: Path) -> Path:

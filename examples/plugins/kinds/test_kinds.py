@@ -24,7 +24,7 @@ lan: {mbps: 10000, delay_ms: 0.05}
 """
 
 
-NAMES = ("tails", "apart", "branches", "adabelief", "ratings", "stalls", "crowd")
+NAMES = ("tails", "apart", "branches", "adabelief", "ratings", "stalls", "crowd", "packets")
 
 
 @pytest.mark.parametrize("name", NAMES)

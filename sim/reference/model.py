@@ -1,0 +1,70 @@
+"""The reference as the model of a simulation: ``sim.wan=reference``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from geomx.plugin.wan import WanConnection, WanEdge, WanModel, Wire
+from geomx.sim.reference.tcp import Tcp
+from geomx.sim.reference.wan import Connection, ReferenceWan
+from geomx.training.pace import NS
+
+
+class ReferenceModel(WanModel):
+    """The laws of the native model, in Python: every event solves everything."""
+
+    def begin(self, wire: Wire) -> None:
+        """See `WanModel.begin`."""
+        super().begin(wire)
+        self._numbers: dict[WanConnection, int] = {}  # in the order of their first messages
+        self._order: list[WanConnection] = []
+        capacities = [edge.bytes_per_s for edge in wire.edges]
+        self._wan = ReferenceWan(wire.env, capacities, self._left, self._rated)
+
+    def start(self, connection: WanConnection, size_bytes: float) -> None:
+        """See `WanModel.start`."""
+        if connection not in self._numbers:
+            self._numbers[connection] = len(self._order)
+            self._order.append(connection)
+            tcp = Tcp(
+                round(connection.rtt_s * NS), connection.congestion, connection.window_bytes,
+                connection.rate_limit, connection.first_window_bytes,
+            )  # fmt: skip
+            self._wan.connections.append(
+                Connection(
+                    _hops(connection), tcp, connection.weight, connection.priority_class,
+                    connection.efficiency,
+                )
+            )  # fmt: skip
+        self._wan.start(self._numbers[connection], size_bytes)
+
+    def _left(self, number: int) -> None:
+        self.wire.left(self._order[number])
+
+    def _rated(self, number: int, rate: float) -> None:
+        self.wire.rate(self._order[number], rate)
+
+    def edge_changed(self, edge: WanEdge) -> None:
+        """See `WanModel.edge_changed`; delays are the simulation's affair."""
+        self._wan.set_capacity(edge.number, edge.bytes_per_s)
+
+    def connection_changed(self, connection: WanConnection) -> None:
+        """See `WanModel.connection_changed`."""
+        self._wan.change(
+            self._numbers[connection],
+            hops=_hops(connection),
+            rtt_ns=round(connection.rtt_s * NS),
+            window_limit=connection.window_bytes,
+            rate_limit=connection.rate_limit,
+            weight=connection.weight,
+            priority_class=connection.priority_class,
+            efficiency=connection.efficiency,
+        )
+
+    def cancelled(self, connection: WanConnection) -> None:
+        """See `WanModel.cancelled`."""
+        self._wan.cancel(self._numbers[connection])
+
+
+def _hops(connection: WanConnection) -> Mapping[int, float]:
+    return {edge.number: 1.0 for edge in connection.edges}

@@ -1,0 +1,174 @@
+"""Models of the network that others bring, between the native fabric and SimPy.
+
+The fabric leaves the progress of messages to a `geomx.WanModel`: it notes what happens as calls for
+the model, which `Wire` makes in their order, and goes on when the model reports.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from geomx import _core
+from geomx.cluster import NodeSpec
+from geomx.errors import ConfigError, PluginError
+from geomx.experiment.experiment import Experiment
+from geomx.plugin.wan import WanConnection, WanEdge, WanModel
+from geomx.scenario.places import Edge
+from geomx.scenario.programs import SUFFIX, function_of
+from geomx.sim.clock import Clock
+from geomx.sim.reference.model import ReferenceModel
+from geomx.training.pace import NS
+
+FLUID, REFERENCE = "fluid", "reference"
+FUNCTION = "wan_model"
+
+
+def wan_model(experiment: Experiment) -> WanModel | None:
+    """Return the model of the network that replaces the fluid one.
+
+    Args:
+        experiment: The experiment.
+
+    Returns:
+        The model of a plugin or of ``sim.wan``; None: the fluid one.
+
+    Raises:
+        ConfigError: ``sim.wan`` is none, or a plugin has one besides.
+        PluginError: A file's function returned something else.
+    """
+    chosen, model = experiment.sim.wan, experiment.selection.wan_model()
+    if chosen == FLUID:
+        return model
+    if model is not None:
+        whose = " and ".join(experiment.selection.labelled_by("geomx_wan_model"))
+        raise ConfigError("sim.wan", chosen, f"{whose} decides it too; leave one of them out")
+    if chosen == REFERENCE:
+        return ReferenceModel()
+    if not chosen.endswith(SUFFIX):
+        remedy = f"must be {FLUID}, {REFERENCE}, or a file with a function {FUNCTION}()"
+        raise ConfigError("sim.wan", chosen, remedy)
+    made = function_of("sim.wan", chosen, FUNCTION, f"{FUNCTION}()")()
+    if not isinstance(made, WanModel):
+        raise PluginError(f"sim.wan={chosen}: {FUNCTION} returned {made!r}, not a geomx.WanModel")
+    return made
+
+
+def delegate(experiment: Experiment, fabric: _core.Fabric) -> Callable[..., Wire | None]:
+    """Let a fabric leave messages to the experiment's own model of the network, if it has one.
+
+    Args:
+        experiment: The experiment.
+        fabric: The fabric, before it is built.
+
+    Returns:
+        A function of the other arguments of `Wire`, to be called when the fabric has been built. It
+        returns None for the fluid model.
+    """
+    model = wan_model(experiment)
+    if model is None:
+        return lambda *arguments: None
+    return partial(Wire, model, _core.FabricModel(fabric))
+
+
+def is_fluid(experiment: Experiment) -> bool:
+    """Return whether the network of an experiment is the native fluid model."""
+    return experiment.sim.wan == FLUID and not experiment.selection.answers("geomx_wan_model")
+
+
+class Wire:
+    """What a model reports to; see `geomx.plugin.wan.Wire`.
+
+    Args:
+        model: The model.
+        fabric: The fabric, as far as it leaves messages to a model; it has been built.
+        env: SimPy's environment.
+        nodes: The nodes by id.
+        ids: Numbers of the edges in the fabric.
+
+    Attributes:
+        edges: All edges of the network, by number.
+    """
+
+    def __init__(
+        self,
+        model: WanModel,
+        fabric: _core.FabricModel,
+        env: Clock,
+        nodes: tuple[NodeSpec, ...],
+        ids: Mapping[Edge, int],
+    ) -> None:
+        self.env = env
+        self._model, self._fabric, self._nodes = model, fabric, nodes
+        ends = sorted((number, edge) for edge, number in ids.items())
+        self.edges = tuple(WanEdge(number, *edge, math.inf, 0.0) for number, edge in ends)
+        for edge in self.edges:
+            self._read_edge(edge)
+        self._connections: dict[int, WanConnection] = {}
+        self._calls: deque[tuple[str, int, float]] = deque()
+        self._calling = False
+        fabric.take_calls()  # what has led to the present state
+        model.begin(self)
+
+    # ---- from the simulation ----
+
+    def pass_on(self) -> None:
+        """Make the calls that the fabric has noted, and those that follow from them."""
+        self._calls.extend(self._fabric.take_calls())
+        if self._calling:
+            return
+        self._calling = True
+        try:
+            while self._calls:
+                self._call(*self._calls.popleft())
+        finally:
+            self._calling = False
+
+    def _call(self, kind: str, number: int, size_bytes: float) -> None:
+        if kind == "edge":
+            self._read_edge(self.edges[number])
+            self._model.edge_changed(self.edges[number])
+        elif kind == "new":
+            self._connections.pop(number, None)
+        elif kind == "start":
+            if number not in self._connections:
+                self._connections[number] = self._read_connection(number)
+            self._model.start(self._connections[number], size_bytes)
+        elif number in self._connections:  # others have not sent anything yet
+            known = self._connections[number]
+            if kind == "cancelled":
+                return self._model.cancelled(known)
+            vars(known).update(vars(self._read_connection(number)))
+            self._model.connection_changed(known)
+        return None
+
+    def _read_edge(self, edge: WanEdge) -> None:
+        edge.bytes_per_s, delay_ns = self._fabric.edge(edge.number)
+        edge.delay_s = delay_ns / NS
+
+    def _read_connection(self, number: int) -> WanConnection:
+        kind, ends, path, back, rtt_ns, *others = self._fabric.connection(number)
+        edges = tuple(self.edges[edge] for edge in path)
+        names = [self._nodes[node].name for node in ends]
+        if kind == "transfer":
+            names = [edges[0].source, edges[-1].target] if edges else ["", ""]
+        source, target = names
+        way_back = tuple(self.edges[edge] for edge in back)
+        return WanConnection(number, source, target, kind, edges, way_back, rtt_ns / NS, *others)
+
+    # ---- from the model ----
+
+    def left(self, connection: WanConnection, *, arrives: bool = True, lost: bool = False) -> None:
+        """See `geomx.plugin.wan.Wire.left`."""
+        self._fabric.left(connection.number, arrives, lost, self.env.now)
+        self.pass_on()
+
+    def arrived(self, connection: WanConnection) -> None:
+        """See `geomx.plugin.wan.Wire.arrived`."""
+        self._fabric.arrived(connection.number, self.env.now)
+
+    def rate(self, connection: WanConnection, bytes_per_s: float) -> None:
+        """See `geomx.plugin.wan.Wire.rate`."""
+        self._fabric.set_rate(connection.number, bytes_per_s, self.env.now)
