@@ -100,6 +100,13 @@ def test_live_workers_keep_the_pace_that_simulated_ones_draw(tmp_path: Path) -> 
     assert live == pytest.approx(simulated, rel=1e-6)
 
 
+def test_live_steps_need_a_pace() -> None:
+    words = ["workload=tiny", "mode=live", "+network.steps=[{trace:[2]}]", "network=two_parties"]
+    with pytest.raises(ConfigError, match=r"runtime.pace=false: the network's steps need"):
+        compose([*words, "runtime.pace=false"])
+    compose(words)
+
+
 @pytest.mark.parametrize(
     ("rule", "sentence"),
     [

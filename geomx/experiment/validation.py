@@ -9,6 +9,7 @@ from geomx.experiment.idle_plugins import warn_of_idle_plugins
 from geomx.experiment.links import wan_ways
 from geomx.experiment.live_events import check_live_events
 from geomx.network.sharing import SHARING
+from geomx.network.steps import STEPS
 from geomx.network.warnings import LOSS_BASED, warn_of_uneven_round_trips
 from geomx.plugin.contracts import exchanges_at_once
 from geomx.version import __version__
@@ -31,6 +32,7 @@ def validate(experiment: Experiment) -> None:
     check_programs(experiment)
     check_live_events(experiment)
     _check_sharing(experiment)
+    _check_steps(experiment)
     warn_of_foreign_costs(experiment.costs, __version__, here=experiment.mode != "sim")
     cluster, selection = experiment.cluster, experiment.selection
     selection.validate(experiment)
@@ -93,6 +95,18 @@ def _check_sharing(experiment: Experiment) -> None:
             f"live runs share by max-min; leave it out or choose mode=sim, not {experiment.mode}"
         )
         raise ConfigError("network.sharing", rule, remedy)
+
+
+def _check_steps(experiment: Experiment) -> None:
+    """Check that steps can take as long as the network says.
+
+    Raises:
+        ConfigError: The run is live, and nothing paces its workers.
+    """
+    drawn = any(data.get(STEPS) for _, data in experiment.cluster.graph.nodes(data=True))
+    if drawn and experiment.mode != "sim" and not experiment.runtime.pace:
+        remedy = "the network's steps need runtime.pace=true, by which live workers keep their pace"
+        raise ConfigError("runtime.pace", "false", remedy)
 
 
 def _check_standbys(experiment: Experiment) -> None:
