@@ -245,9 +245,7 @@ def geomx_scenario(world: World) -> None:
 
 @hookspec
 def geomx_wan_model() -> WanModel | None:
-    """Replace the simulator's model of the network.
-
-    Exclusive. Called in simulations only, before virtual time starts; live runs have a network.
+    """Replace the simulator's model of the network; exclusive, in simulations only.
 
     Returns:
         A new model, for one simulation; None for the fluid model (docs/model.md).

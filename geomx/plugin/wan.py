@@ -9,7 +9,7 @@ results are the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from geomx.errors import GeomxError
 
@@ -117,7 +117,7 @@ class Wire(Protocol):
 class WanModel:
     """A model of the network; subclass it and return an instance from `geomx_wan_model`.
 
-    All methods are called at the present of ``wire.env``.
+    Methods are called at the present of ``wire.env``; by default the last three refuse, by name.
     """
 
     wire: Wire
@@ -144,34 +144,24 @@ class WanModel:
 
         Args:
             edge: The edge.
-
-        Raises:
-            GeomxError: By default: this model cannot follow.
         """
-        raise GeomxError(f"{self._named} does not follow changes of edges (edge_changed)")
+        self._refuse("does not follow changes of edges (edge_changed)")
 
     def connection_changed(self, connection: WanConnection) -> None:
         """Follow a new way, share or limit of a connection, which has it already.
 
         Args:
             connection: The connection, with or without a message.
-
-        Raises:
-            GeomxError: By default: this model cannot follow.
         """
-        raise GeomxError(f"{self._named} does not follow new ways (connection_changed)")
+        self._refuse("does not follow new ways (connection_changed)")
 
     def cancelled(self, connection: WanConnection) -> None:
         """Give up the message of a connection, which must not be reported any more.
 
         Args:
             connection: The connection.
-
-        Raises:
-            GeomxError: By default: this model cannot.
         """
-        raise GeomxError(f"{self._named} does not cancel transfers (cancelled)")
+        self._refuse("does not cancel transfers (cancelled)")
 
-    @property
-    def _named(self) -> str:
-        return f"the WAN model {type(self).__name__}"
+    def _refuse(self, what: str) -> NoReturn:
+        raise GeomxError(f"the WAN model {type(self).__name__} {what}")
