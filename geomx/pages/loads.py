@@ -20,7 +20,7 @@ from geomx.terminal import units
 MOST_EDGES = 6
 BINS = 160
 MOST_SPANS = 50_000
-"""More messages are not drawn, so that the page of a large run is made quickly."""
+"""Of longer timelines nothing is drawn, so that the page of a large run is made quickly."""
 
 Edge = tuple[str, str]
 
@@ -94,10 +94,12 @@ def of_messages(timeline: Timeline, graph: nx.Graph, chosen: Sequence[Edge]) -> 
         graph: The network.
         chosen: The edges.
     """
+    if timeline.seen - timeline.dropped > MOST_SPANS:
+        return Loads({})
     sends = [span for span in timeline.spans if span.category == "send" and span.args.get("bytes")]
     until_s = min((start_s for start_s, _ in timeline.all_gaps), default=None)
     end_s = max((span.end_s for span in sends), default=0.0) if until_s is None else until_s
-    if not 0 < len(sends) <= MOST_SPANS or not end_s > 0:
+    if not sends or not end_s > 0:
         return Loads({})
     width_s, routes = end_s / BINS, Ways(graph)
     megabits = {edge: [0.0] * BINS for edge in chosen}
