@@ -147,6 +147,10 @@ class Members:
         self._left = True
         simulation.fabric.leave(worker.spec.id, simulation.env.now)
         if not self._training:
+            self._succeed()
+
+    def _succeed(self) -> None:
+        if not self._end.triggered:
             self._end.succeed()
 
     def finish(self, shards: Shards) -> None:
@@ -170,8 +174,10 @@ class Members:
         if kind == "gone":
             self._participation.lost(now_s, text)
             self._refuse(simulation.experiment.cluster.node(text), reason)
-            if self._left and not self._training and not self._end.triggered:
-                self._end.succeed()
+            if self._left and not self._training:
+                self._succeed()
+        elif kind == "stopped":
+            self._succeed()
         elif kind == "takes_part":
             self._participation.takes_part(now_s, nodes[node].name)
         elif kind == "ends":

@@ -130,6 +130,17 @@ def test_every_sync_algorithm_continues(tmp_path: Path, combination: list[str], 
         assert (again.directory / file).read_bytes() == (results.directory / file).read_bytes()
 
 
+@pytest.mark.parametrize("early_s", [0.02, 0.002])
+def test_a_worker_that_returns_when_the_others_have_ended_ends_the_run(
+    tmp_path: Path, early_s: float
+) -> None:
+    """It is lost: for the scheduler the run has ended, so its loss is not reported once more."""
+    end_s = run(tmp_path / "without", SCENARIOS["a worker"]).summary["seconds"]
+    back = f"{{at_s: 0.3, kill: west/worker1, restart_s: {end_s - 0.3 - early_s}}}"
+    results = run(tmp_path / "run", f"[{back}]")
+    assert results.summary["seconds"] == end_s
+
+
 def test_the_loss_of_required_nodes_ends_the_run(tmp_path: Path) -> None:
     for index, node in enumerate(("hub/global_server0", "hub/scheduler")):
         with pytest.raises(NodeLost, match=node):

@@ -56,6 +56,7 @@ const char* KindName(Notice::Kind kind) {
     case Notice::Kind::kMoved: return "moved";
     case Notice::Kind::kNonFinite: return "non_finite";
     case Notice::Kind::kReleased: return "released";
+    case Notice::Kind::kStopped: return "stopped";
     case Notice::Kind::kState: return "state";
   }
   return "";

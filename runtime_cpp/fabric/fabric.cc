@@ -358,6 +358,11 @@ void Fabric::Report(NodeId id, Event&& event, Time now) {
                      .round = event.round, .text = std::move(event.text)});
     case Event::Kind::kBarrier:
       return Notify({.node = id, .kind = Notice::Kind::kReleased, .round = event.round});
+    case Event::Kind::kStopped: {
+      const NodeConfig& config = endpoints_[id].node->config();
+      if (config.role != Role::kScheduler || !config.continues) return;
+      return Notify({.node = id, .kind = Notice::Kind::kStopped});
+    }
     case Event::Kind::kState:
       return Notify({.node = id, .kind = Notice::Kind::kState, .text = std::move(event.text)});
     case Event::Kind::kGone:

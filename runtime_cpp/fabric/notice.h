@@ -26,6 +26,7 @@ struct Notice {
     kMoved,      // the standby of `node`, whose name is `text`, has taken its place: `reason`
     kNonFinite,  // a push holds values that are NaN or infinite: `key`, `round`, `text`
     kReleased,   // all workers have come to barrier `round`
+    kStopped,    // the last worker that took part has left: others can no longer return
     kState,      // a part of an optimizer's state that a worker has asked for: `text`
   };
   NodeId node = 0;
