@@ -3,6 +3,7 @@
 // message that follows at once is added to it and inherits the rounding error of nanoseconds.
 #include "net/flows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -329,11 +330,13 @@ void FlowNetwork::SetRate(ConnectionId id, double rate, Time now) {
 double FlowNetwork::Load(EdgeId edge) const {
   if (!delegated_) return solver_.Load(edge);
   double load = 0.0;
-  for (const Connection& connection : connections_) {
-    if (connection.state != State::kBusy) continue;
-    for (const EdgeId each : Path(connection)) {
-      if (each == edge) load += connection.rate / connection.efficiency;
-    }
+  for (ConnectionId id = 0; id < connections_.size(); ++id) {
+    if (connections_[id].state != State::kBusy) continue;
+    const ConnectionOptions& options = options_[id];
+    const double rate = connections_[id].rate / options.efficiency;
+    load += rate * static_cast<double>(std::ranges::count(options.path, edge));
+    load += rate * options.reverse_share *
+            static_cast<double>(std::ranges::count(options.reverse, edge));
   }
   return load;
 }
