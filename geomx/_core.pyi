@@ -303,6 +303,11 @@ def set_threads(threads: int) -> None:
 def threads() -> int:
     """Return the number of threads, initially 1."""
 
+def copied(array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+    """
+    Return a copy of a float32 array, as a vector, whose memory is used again when it is released.
+    """
+
 def vector_levels() -> list[str]:
     """
     Return the vector instruction sets of this build that this machine supports, ascending.
@@ -1245,6 +1250,21 @@ class Loop:
     def spans(self) -> list:
         """
         Return (name, category, start_s, duration_s, details) of a bounded number of spans.
+        """
+
+    def push_all(self, keys: Sequence[int], arrays: Sequence[Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]], copy: bool, last: bool = False) -> None:
+        """
+        Push several keys, in order. With `copy` the arrays may be changed afterwards.
+        """
+
+    def wait_all(self, values: Sequence[tuple[int, int]], timeout_s: float) -> float:
+        """
+        Wait for the values of several (key, round); return the arrival of the last.
+        """
+
+    def values(self, keys: Sequence[int], arrays: Sequence[Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]]) -> None:
+        """
+        Copy the last complete values of several keys into arrays; see `value`.
         """
 
 class MxnetEngine:

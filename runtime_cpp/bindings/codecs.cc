@@ -74,10 +74,10 @@ class PyCodecChain {
 
   nb::bytes Add(const std::vector<nb::bytes>& payloads, Round round) const {
     Check();
-    std::vector<float> sum;
+    Buffer sum;
     for (const nb::bytes& payload : payloads) {
-      const std::vector<float> one = Kept(payload, round);
-      sum.resize(one.size());
+      const Buffer one = Kept(payload, round);
+      sum.resize(one.size(), 0.0f);
       for (std::size_t i = 0; i < one.size(); ++i) sum[i] += one[i];
     }
     return nb::bytes(reinterpret_cast<const char*>(sum.data()), sum.size() * sizeof(float));
@@ -96,10 +96,10 @@ class PyCodecChain {
     if (!chain_.Linear()) throw nb::value_error("not a linear chain");
   }
 
-  std::vector<float> Kept(const nb::bytes& payload, Round round) const {
+  Buffer Kept(const nb::bytes& payload, Round round) const {
     const std::uint64_t rows = chain_.Layout(elements_, round).rows;
     const Bytes bytes(reinterpret_cast<const std::byte*>(payload.c_str()), payload.size());
-    std::vector<float> vector;
+    Buffer vector;
     const char* reason = chain_.Keep(bytes, elements_, 0, rows, rows, vector, round);
     if (reason != nullptr) throw nb::value_error(reason);
     return vector;

@@ -1,14 +1,38 @@
 // Python's control over how arrays are computed: threads and vector instructions. Neither changes
 // any result.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
+#include <memory>
+
 #include "kernels/level.h"
+#include "kernels/memory.h"
 #include "kernels/thread_pool.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
+
+namespace {
+
+using Input = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+
+nb::ndarray<nb::numpy, float, nb::ndim<1>> Copied(const Input& array) {
+  using Values = geomx::kernels::Unset<float>;
+  const std::size_t elements = array.size();
+  auto copy = std::make_unique<Values>(elements);
+  {
+    nb::gil_scoped_release unlocked;
+    if (elements > 0) std::memcpy(copy->data(), array.data(), elements * sizeof(float));
+  }
+  float* const values = copy->data();
+  nb::capsule owner(copy.release(), [](void* old) noexcept { delete static_cast<Values*>(old); });
+  return {values, {elements}, owner};
+}
+
+}  // namespace
 
 void init_kernels(nb::module_& m) {
   using namespace geomx;
@@ -17,6 +41,8 @@ void init_kernels(nb::module_& m) {
         "Set the number of threads of this process for one large array, including the caller's.\n"
         "RuntimeError if the system cannot start more.");
   m.def("threads", &kernels::Threads, "Return the number of threads, initially 1.");
+  m.def("copied", &Copied, "array"_a.noconvert(),
+        "Return a copy of a float32 array, as a vector, whose memory is used again when it is released.");
   m.def("vector_levels", [] {
     std::vector<std::string> names;
     for (const kernels::Level level : kernels::Levels()) names.emplace_back(kernels::Name(level));

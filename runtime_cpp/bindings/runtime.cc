@@ -178,13 +178,14 @@ nb::object GlobalValue(Loop& loop, Key key, std::uint32_t shard) {
 }  // namespace
 }  // namespace geomx::io
 
+void BindManyKeys(nb::class_<geomx::io::Loop>& loop);
+
 void init_runtime(nb::module_& m) {
   using namespace geomx;
   using namespace geomx::io;
 
   m.def("send_notices", &SendNotices, "descriptor"_a,
         "Write lines for the user to this file descriptor instead of standard error.");
-
   m.attr("TAKEN_FOR_LOST") = std::string(kTakenForLost);
   m.attr("BROKE_PROTOCOL") = std::string(kBrokeProtocol);
 
@@ -219,7 +220,7 @@ bandwidth is a BandwidthSchedule, or a constant in bytes/s.)")
            },
            "edge"_a, "row"_a, "Share `edge` with other nodes, by this row of the usage file.");
 
-  nb::class_<Loop>(m, "Loop", R"(A live node: its port, its connections, and the thread that serves them.
+  auto loop = nb::class_<Loop>(m, "Loop", R"(A live node: its port, its connections, and the thread that serves them.
 
 Thread-safe. Once a node of the run is lost, every wait raises RuntimeError("node NAME was lost:
 REASON"), and failure() says the same; TimeoutError means that time was up.)")
@@ -283,8 +284,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
              ReleaseQueue::Instance().Release();
            },
            "End the thread and all connections. May be called repeatedly.")
-      .def("declare", &Declare, "key"_a, "elements"_a, "shards"_a,
-           "name"_a = "",
+      .def("declare", &Declare, "key"_a, "elements"_a, "shards"_a, "name"_a = "",
            "Declare a tensor and its shards: (offset, elements, global server, priority); messages call it "
            "`name`.")
       .def("init", &Init, "key"_a, "array"_a.noconvert(),
@@ -339,4 +339,5 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Return a global server's value of one shard, or None.")
       .def("stats", &StatsOf, "Return the traffic by peer and the node's counts; also after close.")
       .def("spans", &SpansOf, "Return (name, category, start_s, duration_s, details) of a bounded number of spans.");
+  BindManyKeys(loop);
 }

@@ -82,12 +82,12 @@ void Archive::One(Payload& payload) {
   for (const Bytes& piece : payload.pieces()) Write(piece);
 }
 
-void Archive::One(std::shared_ptr<std::vector<float>>& value) {
+void Archive::One(std::shared_ptr<Buffer>& value) {
   std::uint64_t number = 0;  // of a value, from 1; 0: none
   if (loading_) {
     One(number);
     if (number > values_.size() + 1) throw StateError("a value that is not there");
-    if (number == values_.size() + 1) One(*values_.emplace_back(std::make_shared<std::vector<float>>()));
+    if (number == values_.size() + 1) One(*values_.emplace_back(std::make_shared<Buffer>()));
     value = number == 0 ? nullptr : values_[number - 1];
     return;
   }
@@ -101,8 +101,8 @@ void Archive::One(std::shared_ptr<std::vector<float>>& value) {
   if (fresh) One(*values_.emplace_back(value));
 }
 
-void Archive::One(std::shared_ptr<const std::vector<float>>& value) {
-  auto same = std::const_pointer_cast<std::vector<float>>(value);
+void Archive::One(std::shared_ptr<const Buffer>& value) {
+  auto same = std::const_pointer_cast<Buffer>(value);
   One(same);
   value = std::move(same);
 }

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/buffer.h"
 #include "core/flat_map.h"
 #include "core/message.h"
 #include "core/state.h"
@@ -104,8 +105,8 @@ class Archive {
   void One(Message& message) { (*this)(message.header, message.payload, message.frames); }
   void One(Payload& payload);
   void One(Traffic& traffic) { (*this)(traffic.bytes, traffic.messages); }
-  void One(std::shared_ptr<const std::vector<float>>& value);
-  void One(std::shared_ptr<std::vector<float>>& value);
+  void One(std::shared_ptr<const Buffer>& value);
+  void One(std::shared_ptr<Buffer>& value);
 
   template <class Item, class Memory>
   void One(std::vector<Item, Memory>& items) {
@@ -191,7 +192,7 @@ class Archive {
   bool loading_ = false;
   // What was written or read already, by number; and the numbers of what was written, by its place.
   std::vector<Payload> payloads_;
-  std::vector<std::shared_ptr<std::vector<float>>> values_;
+  std::vector<std::shared_ptr<Buffer>> values_;
   std::map<std::vector<std::pair<const void*, std::size_t>>, std::uint64_t> written_payloads_;
   std::map<const void*, std::uint64_t> written_values_;
 };

@@ -225,8 +225,8 @@ const char* CodecChain::Undo(Parts& parts, std::size_t concerned, std::uint64_t 
 
 // ---- linear chains ---------------------------------------------------------------------------
 
-std::vector<float> CodecChain::Gather(const Parts& encoded) {
-  std::vector<float> vector;
+Buffer CodecChain::Gather(const Parts& encoded) {
+  Buffer vector;
   for (const Part& part : encoded.parts) {
     if (part.data == nullptr) return {};
     const std::size_t end = vector.size();
@@ -253,13 +253,13 @@ Parts CodecChain::View(std::uint64_t elements, Turn turn, const float* encoded,
 
 const char* CodecChain::Keep(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
                              std::uint64_t rows, std::uint64_t total_rows,
-                             std::vector<float>& encoded, Turn turn) const {
+                             Buffer& encoded, Turn turn) const {
   const Parts layout = Layout(elements, turn);
   if (const char* reason = CheckSlice(layout, first_row, rows, total_rows, payload.size())) {
     return reason;
   }
   if (total_rows != layout.rows) return "fewer rows than the codec makes";
-  encoded.resize((layout.SliceBytes(0, layout.rows) + sizeof(float) - 1) / sizeof(float));
+  encoded.resize((layout.SliceBytes(0, layout.rows) + sizeof(float) - 1) / sizeof(float), 0.0f);
   const std::byte* from = payload.data();
   auto* to = reinterpret_cast<std::byte*>(encoded.data());
   for (const Part& part : layout.parts) {
@@ -273,12 +273,12 @@ const char* CodecChain::Keep(Bytes payload, std::uint64_t elements, std::uint64_
   return nullptr;
 }
 
-std::vector<float> CodecChain::Decoded(std::span<const float> encoded, std::uint64_t elements,
+Buffer CodecChain::Decoded(std::span<const float> encoded, std::uint64_t elements,
                                        Turn turn) const {
   std::size_t concerned = 0;
   Layout(elements, turn, concerned);
   Parts parts = View(elements, turn, encoded.data(), nullptr);
-  std::vector<float> dense(elements);
+  Buffer dense(elements, 0.0f);
   if (const char* reason = Undo(parts, concerned, elements, true, dense.data())) {
     throw std::runtime_error(reason);
   }

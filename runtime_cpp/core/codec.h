@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "core/archive.h"
+#include "core/buffer.h"
 #include "core/payload.h"
 #include "core/types.h"
 #include "kernels/memory.h"
@@ -263,17 +264,17 @@ class CodecChain {
 
   // ---- values that stay encoded: those of linear chains, and those decoded on devices ----
   // An encoded value as one vector, part after part; empty for a layout (null data).
-  static std::vector<float> Gather(const Parts& encoded);
+  static Buffer Gather(const Parts& encoded);
   // The parts in such a vector, which `owner` keeps alive; a layout if `encoded` is null.
   Parts View(std::uint64_t elements, Turn turn, const float* encoded,
              std::shared_ptr<const void> owner) const;
   // Copies one slice's payload into its place in such a vector, which is allocated if it is empty.
   // Returns null, or the reason why the bytes are not such a slice.
   const char* Keep(Bytes payload, std::uint64_t elements, std::uint64_t first_row,
-                   std::uint64_t rows, std::uint64_t total_rows, std::vector<float>& encoded,
+                   std::uint64_t rows, std::uint64_t total_rows, Buffer& encoded,
                    Turn turn) const;
   // The dense shard of an encoded sum.
-  std::vector<float> Decoded(std::span<const float> encoded, std::uint64_t elements,
+  Buffer Decoded(std::span<const float> encoded, std::uint64_t elements,
                              Turn turn) const;
   // Calls the codecs' Settle with the sum of a round.
   void Settle(std::span<const float> encoded, std::uint64_t elements, Turn turn);

@@ -73,11 +73,11 @@ void Encoder::Encode(Pipeline& pipeline, const ShardValue& value, Encoding& enco
         pipeline.chain.View(header.shard_elements, header.turn(), value.data, value.owner));
     return;
   }
+  if (pipeline.chain.Dense()) return Plain(value, encoding);
   encoding.parts =
       std::make_shared<Parts>(Parts::Dense(header.shard_elements, value.data, value.owner));
   encoding.parts->round = header.round;
   encoding.parts->last = header.turn().last;
-  if (pipeline.chain.Dense()) return;
   state_.work.encode.Add(std::uint64_t{header.shard_elements} * sizeof(float));
   if (value.phantom()) {
     *encoding.parts = pipeline.chain.Layout(header.shard_elements, header.turn());
@@ -92,6 +92,18 @@ void Encoder::Encode(Pipeline& pipeline, const ShardValue& value, Encoding& enco
   state_.device.Then([&chain = pipeline.chain, parts = encoding.parts, done](Time) {
     chain.EncodeFrom(done, *parts);
   });
+}
+
+void Encoder::Plain(const ShardValue& value, Encoding& encoding) {
+  const Header& header = value.header;
+  if (!plain_ || plain_.use_count() > 1) plain_ = std::make_shared<Parts>(Parts::Dense(0, nullptr, nullptr));
+  plain_->elements = plain_->rows = header.shard_elements;
+  plain_->round = header.round;
+  plain_->last = header.turn().last;
+  plain_->parts.front().data = reinterpret_cast<const std::byte*>(value.data);
+  plain_->owners.assign(value.owner ? 1 : 0, value.owner);
+  // The owner must not be kept until the next value: a framework may wait for it before it goes on.
+  encoding.parts = {plain_.get(), [plain = plain_](Parts* parts) { parts->owners.clear(); }};
 }
 
 // The most rows that fit into a frame.
@@ -164,13 +176,20 @@ Message Encoder::MessageOf(const Header& header, const Slice& slice, bool phanto
   if (phantom) {
     message.payload = Payload::Phantom(encoded->SliceBytes(slice.first_row, slice.rows));
   } else {
-    std::vector<Bytes> pieces;
-    for (const Part& part : encoded->parts) {
-      if (!part.IsIn(slice.first_row)) continue;
+    const auto piece = [&](const Part& part) {
       const std::uint64_t start = part.whole ? 0 : part.BytesFor(slice.first_row);
-      pieces.push_back({part.data + start, part.BytesFor(slice.rows)});
+      return Bytes{part.data + start, part.BytesFor(slice.rows)};
+    };
+    if (encoded == plain_) {
+      const auto owner = encoded->owners.empty() ? nullptr : encoded->owners.front();
+      message.payload = Payload::View(piece(encoded->parts.front()), owner);
+    } else {
+      std::vector<Bytes> pieces;
+      for (const Part& part : encoded->parts) {
+        if (part.IsIn(slice.first_row)) pieces.push_back(piece(part));
+      }
+      message.payload = Payload::View(std::move(pieces), encoded);
     }
-    message.payload = Payload::View(std::move(pieces), encoded);
   }
   if (message.payload.size() > std::uint64_t{message.frames} * kMaxPayloadBytes) {
     throw PluginFailure(TooLarge(message));

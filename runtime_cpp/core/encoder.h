@@ -44,6 +44,7 @@ class Encoder {
                                 const std::shared_ptr<Parts>& encoded);
 
  private:
+  void Plain(const ShardValue& value, Encoding& encoding);
   std::uint64_t FrameRows(const Parts& encoded) const;
   std::uint64_t Bundle(const Pipeline& pipeline, const Parts& encoded,
                        std::uint64_t frame_rows) const;
@@ -55,6 +56,7 @@ class Encoder {
 
   NodeState& state_;
   std::shared_ptr<Parts> dense_;  // of the last phantom value that nothing encoded
+  std::shared_ptr<Parts> plain_;  // the same with memory, which it keeps while an encoding refers to it
   std::vector<Slice> slices_;     // of the last value that was cut
 };
 

@@ -35,7 +35,7 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool kee
     return "best-effort slices of a codec that cannot lose any";
   }
   if (has_late_ && header.round != opening_.round + 1) {  // not the next round: too late for it
-    rest().value = {};
+    rest().value = nullptr;
     has_late_ = false;
   }
   holes_before_ = begun_ && received_ < opening_.slices;
@@ -61,6 +61,8 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool kee
   covered_ = 0;
   seen_ = SliceSet(header.slices);
   overwrite_ = !has_late_ && header.reliable == header.slices && in_place;
+  const bool whole = overwrite_ && header.total_rows == header.shard_elements;
+  if (!has_late_ && !whole && rest_) rest_->value = nullptr;  // what began to arrive never did
   kept_ = keep && header.reliable == header.slices && header.total_rows == most_rows;
   return nullptr;
 }
@@ -89,15 +91,49 @@ const char* Inbox::Store(const Header& header, const Payload& payload, const Cod
     return chain.CheckSlice(header.shard_elements, header.first_row, header.rows,
                             header.total_rows, payload.size(), header.turn());
   }
-  Buffer& target = rest().value;
+  Buffer& target = value();
   std::vector<std::byte> scratch;
   if (chain.Linear() || kept_) {
     return chain.Keep(payload.Contiguous(scratch), header.shard_elements, header.first_row,
                       header.rows, header.total_rows, target, header.turn());
   }
-  if (target.size() != header.shard_elements) target.assign(header.shard_elements, 0.0f);
+  if (target.size() != header.shard_elements) {
+    // Rows that all arrive, and that nothing is added to, need not be cleared.
+    const bool covered = overwrite && !holes_before_ && chain.Dense() &&
+                         header.total_rows == header.shard_elements;
+    target.clear();
+    if (!covered) target.assign(header.shard_elements, 0.0f);
+    target.resize(header.shard_elements);
+  }
+  const auto pieces = payload.pieces();
+  if (overwrite && pieces.size() == 1 && chain.Dense() &&
+      pieces[0].data() == reinterpret_cast<const std::byte*>(target.data() + header.first_row)) {
+    rest_->room = nullptr;
+    return chain.CheckSlice(header.shard_elements, header.first_row, header.rows, header.total_rows,
+                            payload.size(), header.turn());
+  }
   return chain.DecodeInto(payload.Contiguous(scratch), header.shard_elements, header.first_row,
                           header.rows, header.total_rows, overwrite, target.data(), header.turn());
+}
+
+std::shared_ptr<std::byte> Inbox::Room(const Header& header) {
+  const bool whole = header.total_rows == header.shard_elements && header.reliable == header.slices &&
+                     header.channel == 0 && header.payload_bytes == std::uint64_t{header.rows} * sizeof(float);
+  if (!begun_ || phantom_ || !whole || header.shard_elements != opening_.shard_elements) return nullptr;
+  if (open_) {
+    const bool same = header.round == opening_.round && header.slices == opening_.slices;
+    if (!same || !overwrite_ || kept_ || seen_.Has(header.slice)) return nullptr;
+  } else if (header.round != opening_.round + 1 || has_late_ || received_ < opening_.slices) {
+    return nullptr;
+  }
+  Buffer& target = value();
+  if (target.size() != header.shard_elements) {
+    target.clear();
+    target.resize(header.shard_elements);
+  }
+  auto* const place = reinterpret_cast<std::byte*>(target.data() + header.first_row);
+  rest_->room = place;
+  return {rest_->value, place};
 }
 
 Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
@@ -192,7 +228,7 @@ void Inbox::Exchange(Archive& archive) {
   }
   seen_.Exchange(archive, o.slices);
   if (!more) return;
-  archive(rest_->round_before, rest_->slices_before, rest_->value, rest_->stats.late, rest_->stats.refused,
+  archive(rest_->round_before, rest_->slices_before, value(), rest_->stats.late, rest_->stats.refused,
           rest_->stats.missing);
   rest_->seen_before.Exchange(archive, holes_before_ ? rest_->slices_before : 0);
 }
@@ -222,7 +258,13 @@ Buffer Inbox::Close() {
   if (received_ < opening_.slices) rest().stats.missing += opening_.slices - received_;
   open_ = false;
   has_late_ = false;
-  Buffer value = rest_ ? std::exchange(rest_->value, {}) : Buffer{};
+  Buffer value;
+  if (rest_ && rest_->value) {
+    // A peer that sends a slice twice may still be sending the first one, which stays in its place.
+    const bool free = std::exchange(rest_->room, nullptr) == nullptr || rest_->value.use_count() == 1;
+    value = free ? std::move(*rest_->value) : *rest_->value;
+    if (rest_->value.use_count() > 1) rest_->value = nullptr;
+  }
   // If no slice of a round has arrived (all were best effort and lost), its value is zero.
   if (value.empty() && !phantom_) value.assign(opening_.shard_elements, 0.0f);
   return value;

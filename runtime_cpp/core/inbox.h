@@ -19,13 +19,12 @@
 #include <vector>
 
 #include "core/archive.h"
+#include "core/buffer.h"
 #include "core/codec.h"
 #include "core/digest.h"
 #include "core/message.h"
 
 namespace geomx {
-
-using Buffer = std::vector<float>;
 
 // The set of a round's slices, or of a tensor's shards, that have arrived. Up to 64 need no
 // allocation.
@@ -73,6 +72,11 @@ class Inbox {
   Outcome Accept(const Header& header, const Payload& payload, const CodecChain& chain,
                  std::string& error, bool keep = false, bool again = false);
 
+  // The place in the round's value for the rows of a message that has begun to arrive: `Accept` finds
+  // a payload that lies there, and does not copy it. Null if there is none: the codecs are not empty,
+  // rows may be missing or are here already, or the flow is new. The message need not arrive at all.
+  std::shared_ptr<std::byte> Room(const Header& header);
+
   // Closes the current round as it is and returns its value (empty if phantom).
   // REQUIRES: the last outcome for this round was kReliable or kComplete.
   Buffer Close();
@@ -112,12 +116,19 @@ class Inbox {
     SliceSet seen_before;  // of the round before, while the current one is open
     Round round_before = 0;
     std::uint32_t slices_before = 0;
-    Buffer value;  // of the current round; after Close, late slices for the next one
+    // Of the current round; after Close, late slices for the next one, or what arrives early (Room).
+    // Shared with payloads that are being received into it.
+    std::shared_ptr<Buffer> value;
+    const std::byte* room = nullptr;  // the last place in it that Room returned and Accept has not found
     Stats stats;
   };
   Rest& rest() {
     if (!rest_) rest_ = std::make_unique<Rest>();
     return *rest_;
+  }
+  Buffer& value() {
+    if (!rest().value) rest_->value = std::make_shared<Buffer>();
+    return *rest_->value;
   }
 
   Opening opening_;

@@ -48,6 +48,11 @@ void Node::HandleMessage(NodeId from, const Message& message, Time now) {
   membership_.SayByeIfAnswered();
 }
 
+std::shared_ptr<std::byte> Node::Room(NodeId from, const Header& header) {
+  const bool taken = IsTransfer(header.kind) && FindPeer(from) != nullptr && !IsAway(from);
+  return taken && Objection(from, header).empty() ? receiver_.Room(from, header) : nullptr;
+}
+
 std::string Node::Objection(NodeId from, const Header& header) const {
   const bool about_shard = IsTransfer(header.kind) || header.kind == Kind::kPullRequest;
   if (header.source != from) return "a message in the name of another node";

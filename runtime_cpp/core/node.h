@@ -61,6 +61,10 @@ class Node {
   // Throws PluginFailure if a plugin's part fails on the message. A peer's violation of the
   // protocol is reported as an event.
   void HandleMessage(NodeId from, const Message& message, Time now);
+  // The place for the payload of a message that has begun to arrive: the driver may receive it there
+  // and pass it to HandleMessage as soon as it is complete, and must not keep it. Null if the payload
+  // needs memory of its own.
+  std::shared_ptr<std::byte> Room(NodeId from, const Header& header);
   // Bytes from `peer` have arrived, possibly of an incomplete message: it is not silent.
   void Hear(NodeId peer, Time now) { membership_.Hear(peer, now); }
   // The connection to `peer` has ended, and another is being made; or there is one again. No

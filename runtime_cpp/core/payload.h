@@ -41,7 +41,10 @@ class Payload {
 
   // A view of memory that `owner` keeps alive.
   static Payload View(Bytes bytes, std::shared_ptr<const void> owner) {
-    return View(std::vector<Bytes>{bytes}, std::move(owner));
+    Payload payload;
+    payload.size_ = bytes.size();
+    payload.content_ = std::make_shared<const Content>(bytes, std::move(owner));
+    return payload;
   }
   static Payload View(std::vector<Bytes> pieces, std::shared_ptr<const void> owner) {
     std::erase_if(pieces, [](const Bytes& piece) { return piece.empty(); });
@@ -76,13 +79,13 @@ class Payload {
   // All bytes in one piece; of a phantom payload, those at the start that are there.
   Bytes Start(std::vector<std::byte>& scratch) const {
     if (!phantom_) return Contiguous(scratch);
-    return content_ ? content_->pieces.front() : Bytes();
+    return content_ ? pieces().front() : Bytes();
   }
 
   std::size_t size() const { return size_; }
   bool phantom() const { return phantom_; }
   std::span<const Bytes> pieces() const {
-    return content_ ? std::span<const Bytes>(content_->pieces) : std::span<const Bytes>();
+    return content_ ? content_->pieces() : std::span<const Bytes>();
   }
 
   // All bytes in one piece; `scratch` is used only if there are several. REQUIRES: !phantom().
@@ -100,10 +103,16 @@ class Payload {
   }
 
  private:
-  struct Content {
-    Content(std::vector<Bytes> its_pieces, std::shared_ptr<const void> its_owner)
-        : pieces(std::move(its_pieces)), owner(std::move(its_owner)) {}
-    std::vector<Bytes> pieces;
+  struct Content {  // most have one piece, for which no list is allocated
+    Content(Bytes piece, std::shared_ptr<const void> its_owner) : one(piece), owner(std::move(its_owner)) {}
+    Content(std::vector<Bytes> pieces, std::shared_ptr<const void> its_owner)
+        : many(std::move(pieces)), owner(std::move(its_owner)) {}
+    std::span<const Bytes> pieces() const {
+      if (!many.empty()) return many;
+      return {&one, one.empty() ? std::size_t{0} : std::size_t{1}};
+    }
+    Bytes one;
+    std::vector<Bytes> many;
     std::shared_ptr<const void> owner;
   };
 

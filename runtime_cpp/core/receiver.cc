@@ -54,6 +54,11 @@ void Receiver::Accept(NodeId from, const Message& message, Time now) {
   }
 }
 
+std::shared_ptr<std::byte> Receiver::Room(NodeId from, const Header& header) {
+  Flow* const flow = overlay_ ? nullptr : flows_.Find(FlowOf(from, header));
+  return flow != nullptr && flows_.PipelineOf(*flow).chain.Dense() ? flow->inbox.Room(header) : nullptr;
+}
+
 void Receiver::CloseDue(Time now) {
   while (NextTimeout() <= now && waiting()) {
     const auto [when, id] = *closing_.begin();

@@ -32,6 +32,9 @@ class Receiver {
   // Handles one slice of a transfer. REQUIRES: `from` is a peer and may send it (see Node).
   void Accept(NodeId from, const Message& message, Time now);
 
+  // See Node::Room.
+  std::shared_ptr<std::byte> Room(NodeId from, const Header& header);
+
   // Returns true if some round has all its reliable slices and waits for others.
   bool waiting() const { return !closing_.empty(); }
   Time NextTimeout() const { return waiting() ? closing_.begin()->first.first : kNever; }

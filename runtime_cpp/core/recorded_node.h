@@ -67,6 +67,11 @@ class RecordedNode {
   void Instruct(const std::string& text, Time now);
   void Leave(Time now);
 
+  // See Node::Room; null where messages are kept.
+  std::shared_ptr<std::byte> Room(NodeId from, const Header& header) {
+    return journal_ ? nullptr : node_.Room(from, header);
+  }
+
   // ---- a worker's, recorded (worker.h) ----
   void Declare(Key key, std::uint64_t elements, const Worker::SharedShards& shards);
   void Init(Key key, const float* value, std::shared_ptr<const void> owner, Time now);

@@ -156,7 +156,7 @@ std::span<const float> Worker::Value(Key key) {
     const auto& [round, encoded] = kept;
     const ShardInfo& shard = (*tensor->shards)[index];
     const Buffer value = node_.flows().Decoder(server, shard).Decoded(*encoded, shard.elements, round);
-    content.value.resize(tensor->elements());
+    content.value.resize(tensor->elements(), 0.0f);
     std::copy(value.begin(), value.end(), content.value.begin() + shard.offset);
   }
   return content.value;
@@ -243,7 +243,7 @@ void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) 
     if (!value.empty() && tensor.shards->size() == 1) {
       content.value = std::move(value);
     } else if (!value.empty()) {
-      content.value.resize(tensor.elements());
+      content.value.resize(tensor.elements(), 0.0f);
       std::copy(value.begin(), value.end(), content.value.begin() + shard.offset);
     }
   };

@@ -108,7 +108,7 @@ class Worker final : public RoleLogic {
   // Pushes that are queued, and the value that has arrived.
   struct Content {
     std::list<Push> queue;  // std::list: allocates nothing while empty
-    std::vector<float> value;
+    Buffer value;
     // Encoded shards, by number; the others are in `value`.
     std::map<std::uint32_t, std::pair<Round, std::shared_ptr<const Buffer>>> encoded;
   };

@@ -20,6 +20,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/plugin_failure.h"
@@ -245,6 +246,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void OnGreeting() override;
   void OnConnected(Session& session) override;
   void OnHeard(Session& session) override;
+  std::shared_ptr<std::byte> Place(const Session& session, const Header& header, Time arrives) override;
   void OnFrame(Session& session, Frame frame) override;
   void OnRefused(const std::string& address, const std::string& reason) override;
   void SealDatagrams(Session& session);
@@ -328,7 +330,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   std::uint64_t order_ = 0;
   std::size_t delayed_bytes_ = 0, delayed_bytes_max_ = 0;
   std::map<std::pair<Time, std::uint64_t>, std::function<void(Time)>> submissions_;
-  std::map<Key, Time> last_submission_;
+  std::unordered_map<Key, Time> last_submission_;
   std::uint64_t paced_pushes_ = 0;
   Time behind_ = 0;
   std::multimap<Key, std::pair<Round, ReadyCallback>> callbacks_;

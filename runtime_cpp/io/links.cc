@@ -192,6 +192,9 @@ void Sessions::Attach(Session& session, PeerLink& link) {
   link.made = true;
   ++link.connections;
   session.reader.set_max_payload(kMaxPayloadBytes);
+  session.reader.set_place([this, &session](const Header& header, Time arrives) {
+    return handler_.Place(session, header, arrives);
+  });
   TuneConnection(session.fd.get(), congestion_, limits_.kernel);
   Watch(session);
   ReadAgain(session);

@@ -263,18 +263,6 @@ void Loop::WhenReady(Key key, Round round, ReadyCallback callback) {
   if (!posted) (*shared)({});
 }
 
-void Loop::Value(Key key, std::span<float> out) {
-  Call([&] {
-    const auto value = state_->driver.node().worker().Value(key);
-    if (value.size() != out.size()) {
-      throw std::invalid_argument("key " + std::to_string(key) + " holds " +
-                                  std::to_string(value.size()) + " elements, not " +
-                                  std::to_string(out.size()));
-    }
-    std::copy(value.begin(), value.end(), out.begin());
-  });
-}
-
 bool Loop::Absent(Key key) {
   bool absent = false;
   Call([&] { absent = state_->driver.node().worker().Absent(key); });

@@ -25,6 +25,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "core/node.h"
@@ -149,6 +150,10 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // round.
   Round Push(Key key, std::span<const float> value, std::shared_ptr<const void> owner,
              const PushOptions& options = {});
+  // The same for several keys, in order, for less than as many calls cost. If it throws, nothing was
+  // pushed.
+  void PushAll(std::span<const std::pair<Key, std::span<const float>>> values,
+               const std::shared_ptr<const void>& owner, const PushOptions& options = {});
   // Pushes a value on a device: it is encoded there as far as its codecs have kernels, and leaves
   // as it arrives on the host. Does not wait for the device.
   Round Push(Key key, const std::shared_ptr<DeviceStaging::Value>& value, const PushOptions& options = {});
@@ -156,6 +161,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // Waits for the value of `round` (or of a later one). Returns when it was complete, in seconds
   // since the start.
   std::optional<double> Wait(Key key, Round round, double timeout_s);
+  // The same for several keys; returns when the last of them was complete.
+  std::optional<double> WaitAll(std::span<const std::pair<Key, Round>> values, double timeout_s);
   // Calls back on the loop's thread, once, when that value has arrived: with the value, which is
   // valid during the call, or with nothing if it never will (a node was lost, the loop was closed).
   // A callback may push, request callbacks and read the clock; it must not wait for the loop.
@@ -173,6 +180,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   Round GoOn(Key key);
   // Copies the last complete value. Throws std::invalid_argument if sizes differ or there is none.
   void Value(Key key, std::span<float> out);
+  // The same for several keys at once.
+  void Values(std::span<const std::pair<Key, std::span<float>>> outs);
   // The same into a tensor on a device; `consumer` waits for it, or the caller if that is unknown.
   // From the next round on, values of this key are copied to the device encoded if it can decode
   // them.
@@ -231,7 +240,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   std::shared_ptr<State> state_;
   double join_timeout_s_ = 30.0;
   std::mutex verbs_;  // never held while the loop's thread is waited for; keeps rounds and barriers in the order in which they were asked for
-  std::map<Key, Declared> tensors_;
+  std::unordered_map<Key, Declared> tensors_;
   std::map<std::pair<RecordKind, std::uint32_t>, std::uint32_t> done_;  // see Resumed
   Round barriers_ = 0;
   std::mutex ended_;  // serialises access to the state of an ended thread

@@ -113,6 +113,12 @@ void Driver::OnRefused(const std::string& address, const std::string& reason) {
 
 // ---- arriving --------------------------------------------------------------------------------
 
+// Messages that arrive later in the emulated network are kept until then, and have no place yet.
+std::shared_ptr<std::byte> Driver::Place(const Session& session, const Header& header, Time arrives) {
+  const bool now = node_ && !standing_by() && arrives == 0 && header.source == session.peer;
+  return now ? node_->Room(session.peer, header) : nullptr;
+}
+
 void Driver::OnFrame(Session& session, Frame frame) {
   Acknowledge(*session.link);
   if (!node_) return BeforeTheNode(session, frame.message);

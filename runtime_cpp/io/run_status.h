@@ -1,10 +1,12 @@
 // The state of a run as the loop's thread has seen it, and the waits of application threads.
 //
-// One mutex and one condition variable: the thread writes, applications read and wait. The first
-// failure is final; from then on a wait ends at once, unless its result has already arrived.
+// One mutex and one condition variable: the thread writes, applications read and wait. A value wakes
+// only threads that wait for its key: there may be thousands of values at a time. The first failure
+// is final; from then on a wait ends at once, unless its result has already arrived.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -14,6 +16,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -102,12 +105,15 @@ class RunStatus {
     Change([&] { replies_.clear(); });
   }
   void SetValue(Key key, Round round, Time at) {
-    Change([&] {
-      auto& rounds = values_[key];
-      if (!rounds.empty() && rounds.back().first >= round) return;
-      rounds.emplace_back(round, at);
-      if (rounds.size() > kRemembered) rounds.pop_front();
-    });
+    bool awaited = false;
+    {
+      std::lock_guard lock(mutex_);
+      Rounds& rounds = values_[key];
+      if (rounds.count > 0 && rounds.Last() >= round) return;
+      rounds.Add(round, at);
+      awaited = rounds.awaited > 0;
+    }
+    if (awaited) changed_.notify_all();
   }
   void Fail(std::string name, std::string reason) {
     Change([&] {
@@ -215,22 +221,45 @@ class RunStatus {
   // complete.
   std::optional<Time> WaitValue(Key key, Round round, double timeout_s) {
     std::unique_lock lock(mutex_);
-    const auto complete = [&] {
-      const auto found = values_.find(key);
-      return found != values_.end() && found->second.back().first >= round;
-    };
+    Rounds& rounds = values_[key];
+    const auto complete = [&] { return rounds.count > 0 && rounds.Last() >= round; };
+    if (complete()) return rounds.Since(round);
+    struct Awaiting {
+      ~Awaiting() {
+        if (!lock.owns_lock()) lock.lock();  // `look_` has thrown
+        --rounds.awaited;
+      }
+      std::unique_lock<std::mutex>& lock;
+      Rounds& rounds;
+    } awaiting{lock, rounds};
+    ++rounds.awaited;
     if (!Wait(lock, timeout_s, complete)) return std::nullopt;
-    const auto& rounds = values_.at(key);
-    return std::find_if(rounds.begin(), rounds.end(), [&](const auto& entry) {
-             return entry.first >= round;
-           })->second;
+    return rounds.Since(round);
   }
 
  private:
-  static constexpr std::size_t kRemembered = 8;  // rounds of a key
   static constexpr int kRefusalsTold = 100;
   static constexpr std::size_t kUnreadReplies = 1024;  // of one coordinator
   static constexpr std::chrono::milliseconds kLookEvery{100};
+
+  // The last complete values of a key, and how many threads wait for another.
+  struct Rounds {
+    static constexpr std::uint32_t kRemembered = 8;
+
+    // REQUIRES: count > 0, as for `Since`.
+    Round Last() const { return rounds[(count - 1) % kRemembered].first; }
+    void Add(Round round, Time at) { rounds[count++ % kRemembered] = {round, at}; }
+    // When the first of the remembered values of `round` or later was complete. REQUIRES: Last() >= round.
+    Time Since(Round round) const {
+      std::uint64_t first = count - std::min<std::uint64_t>(count, kRemembered);
+      while (rounds[first % kRemembered].first < round) ++first;
+      return rounds[first % kRemembered].second;
+    }
+
+    std::array<std::pair<Round, Time>, kRemembered> rounds{};
+    std::uint64_t count = 0;
+    std::uint32_t awaited = 0;
+  };
 
   template <class Write>
   void Change(Write write) {
@@ -272,7 +301,7 @@ class RunStatus {
   std::map<std::uint32_t, std::deque<std::vector<double>>> replies_;
   std::deque<std::string> states_;
   bool asked_states_ = false;
-  std::map<Key, std::deque<std::pair<Round, Time>>> values_;
+  std::unordered_map<Key, Rounds> values_;  // whose entries stay where they are
   std::optional<Failure> failure_;
   std::vector<std::string> refusals_;
   int refusals_told_ = 0;

@@ -218,6 +218,7 @@ void Driver::Count(NodeId peer, const Message& message) {
 }
 
 void Driver::TraceSend(const Message& message, NodeId peer, Time started, Time left) {
+  if (trace_.Full()) return;
   const Header& header = message.header;
   const Peer* target = node_->FindPeer(peer);
   trace_.Add({.category = "send",

@@ -116,6 +116,8 @@ class Sessions {
     virtual void OnConnected(Session& session) = 0;  // it carries a link
     virtual void OnHeard(Session& session) = 0;      // bytes have arrived
     virtual void OnFrame(Session& session, Frame frame) = 0;
+    // The place for the payload of a message that begins to arrive, or null.
+    virtual std::shared_ptr<std::byte> Place(const Session& session, const Header& header, Time arrives) = 0;
     virtual void OnWritable(Session& session) = 0;
     // The connection that carried the link has ended; for good, if the link is closed.
     virtual void OnLost(PeerLink& link) = 0;

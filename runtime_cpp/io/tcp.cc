@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kMaxPieces = 64;           // of one system call
 constexpr std::size_t kKeptBlock = 1024 * 1024;  // larger payloads' memory is freed
 constexpr std::size_t kSmallestBlock = 4096;
+constexpr std::size_t kWorthPlacing = 16 * 1024;  // a smaller payload is copied faster than its place is found
 constexpr std::size_t kTlsRecord = 16 * 1024;
 
 ssize_t SendPlain(int fd, std::span<const iovec> pieces) {
@@ -44,7 +45,7 @@ ssize_t SendRecord(TlsStream& tls, std::span<const iovec> pieces) {
 
 std::span<std::byte> FrameReader::Room() {
   if (filled_ < kFrameHead) return std::span(head_).subspan(filled_);
-  return {payload_->bytes.get() + (filled_ - kFrameHead),
+  return {payload_.get() + (filled_ - kFrameHead),
           kFrameHead + header_.payload_bytes - filled_};
 }
 
@@ -54,7 +55,8 @@ FrameReader::Outcome FrameReader::Filled(std::size_t bytes) {
   if (in_head) {
     if (filled_ < kFrameHead) return Outcome::kMore;
     if (!ParseHead()) return Outcome::kError;
-    if (header_.payload_bytes > 0) payload_ = NewBlock(header_.payload_bytes);
+    if (header_.payload_bytes >= kWorthPlacing && place_) payload_ = place_(header_, arrives_);
+    if (header_.payload_bytes > 0 && !payload_) payload_ = NewBlock(header_.payload_bytes);
   }
   return filled_ == kFrameHead + header_.payload_bytes ? Outcome::kFrame : Outcome::kMore;
 }
@@ -88,7 +90,7 @@ Frame FrameReader::Take() {
               .arrives = arrives_,
               .received = received_};
   if (payload_) {
-    const Bytes bytes{payload_->bytes.get(), header_.payload_bytes};
+    const Bytes bytes{payload_.get(), header_.payload_bytes};
     frame.message.payload = Payload::View(bytes, std::move(payload_));
     payload_.reset();
   }
@@ -96,15 +98,18 @@ Frame FrameReader::Take() {
   return frame;
 }
 
-std::shared_ptr<FrameReader::Block> FrameReader::NewBlock(std::size_t bytes) {
+std::shared_ptr<std::byte> FrameReader::NewBlock(std::size_t bytes) {
+  const auto memory = [](const std::shared_ptr<Block>& block) {
+    return std::shared_ptr<std::byte>(block, block->bytes.get());
+  };
   for (const auto& kept : kept_) {
-    if (kept && kept.use_count() == 1 && kept->capacity >= bytes) return kept;
+    if (kept && kept.use_count() == 1 && kept->capacity >= bytes) return memory(kept);
   }
-  if (bytes > kKeptBlock) return std::make_shared<Block>(bytes);
+  if (bytes > kKeptBlock) return memory(std::make_shared<Block>(bytes));
   auto& slot = kept_[next_kept_];
   next_kept_ = (next_kept_ + 1) % kept_.size();
   slot = std::make_shared<Block>(std::bit_ceil(std::max(bytes, kSmallestBlock)));
-  return slot;
+  return memory(slot);
 }
 
 // ---- writing ---------------------------------------------------------------------------------

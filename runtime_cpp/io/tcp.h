@@ -6,7 +6,8 @@
 //     8  arrival time (ns; 0: on arrival)                                                96  payload
 //
 // The reader checks magic, header, size and arrival time before it uses a length, and reads each
-// payload directly into its own memory, which it reuses once the message is released. A FrameLink
+// payload directly into the memory that its owner has for it, or into its own, which it reuses once
+// the message is released. A FrameLink
 // outlives its connections: it keeps messages until the other end has received them (core/link.h),
 // and never copies a payload.
 #pragma once
@@ -42,6 +43,9 @@ class FrameReader {
   // `max_payload`: the largest payload to accept, small until the caller is known.
   explicit FrameReader(std::uint32_t max_payload) : max_payload_(max_payload) {}
   void set_max_payload(std::uint32_t bytes) { max_payload_ = bytes; }
+  // The place for the payload of a message that begins to arrive; null: the reader has one.
+  using Place = std::function<std::shared_ptr<std::byte>(const Header& header, Time arrives)>;
+  void set_place(Place place) { place_ = std::move(place); }
 
   // The buffer for the next bytes of the stream; never empty.
   std::span<std::byte> Room();
@@ -60,7 +64,7 @@ class FrameReader {
   };
 
   bool ParseHead();
-  std::shared_ptr<Block> NewBlock(std::size_t bytes);
+  std::shared_ptr<std::byte> NewBlock(std::size_t bytes);
 
   std::uint32_t max_payload_;
   std::array<std::byte, kFrameHead> head_;
@@ -68,7 +72,8 @@ class FrameReader {
   Header header_;
   Time arrives_ = 0;
   std::uint32_t received_ = 0;
-  std::shared_ptr<Block> payload_;
+  Place place_;
+  std::shared_ptr<std::byte> payload_;
   std::array<std::shared_ptr<Block>, 2> kept_;
   std::size_t next_kept_ = 0;
   std::string error_;

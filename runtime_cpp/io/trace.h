@@ -2,6 +2,7 @@
 // counted.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -33,6 +34,13 @@ class Trace {
  public:
   static constexpr std::size_t kMaxSpans = 20'000;
 
+  // Returns true if no more spans are kept. One that would be added is counted then.
+  bool Full() {
+    if (!full_.load(std::memory_order_relaxed)) return false;
+    std::lock_guard lock(mutex_);
+    ++dropped_;
+    return true;
+  }
   void Add(Span span) {
     std::lock_guard lock(mutex_);
     if (spans_.size() == kMaxSpans) {
@@ -40,6 +48,7 @@ class Trace {
       return;
     }
     spans_.push_back(std::move(span));
+    full_.store(spans_.size() == kMaxSpans, std::memory_order_relaxed);
   }
   std::vector<Span> spans() const {
     std::lock_guard lock(mutex_);
@@ -54,6 +63,7 @@ class Trace {
   mutable std::mutex mutex_;
   std::vector<Span> spans_;
   std::uint64_t dropped_ = 0;
+  std::atomic<bool> full_ = false;
 };
 
 }  // namespace geomx::io

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace geomx::kernels {
@@ -44,6 +45,31 @@ struct RecyclingAllocator {
 // A vector for arrays as large as a tensor.
 template <class T>
 using Array = std::vector<T, RecyclingAllocator<T>>;
+
+// The same for arrays that are written as a whole: elements that get no value (of `Unset<T>(n)`, or
+// added by `resize(n)`) have none, instead of 0.
+template <class T>
+struct UnsetAllocator : RecyclingAllocator<T> {
+  template <class Other>
+  struct rebind {
+    using other = UnsetAllocator<Other>;
+  };
+
+  UnsetAllocator() = default;
+  template <class Other>
+  UnsetAllocator(const UnsetAllocator<Other>&) {}
+
+  template <class Item>
+  void construct(Item* at) noexcept {
+    ::new (static_cast<void*>(at)) Item;
+  }
+  template <class Item, class... Values>
+  void construct(Item* at, Values&&... values) {
+    ::new (static_cast<void*>(at)) Item(std::forward<Values>(values)...);
+  }
+};
+template <class T>
+using Unset = std::vector<T, UnsetAllocator<T>>;
 
 // Reference-counted bytes.
 std::shared_ptr<std::byte[]> ShareMemory(std::size_t bytes);

@@ -97,11 +97,18 @@ void Cluster::RequestAll(Key key) {
 }
 
 void Cluster::Push(NodeId id, Key key, const std::vector<float>& value, bool last, float loss) {
-  const auto owner = std::make_shared<const std::vector<float>>(value);
-  const float* data = plan_.phantom ? nullptr : owner->data();
-  Do(id, [=](Node& node, Time now) {
+  const auto kept = std::make_shared<const std::vector<float>>(value);
+  const float* data = plan_.phantom ? nullptr : kept->data();
+  Do(id, [=, this](Node& node, Time now) {
+    // Another owner with each replay of the call, which keeps the value for all of them.
+    const std::shared_ptr<const void> owner(kept.get(), [kept](const void*) {});
+    lent_.push_back(owner);
     node.worker().Submit(key, {data, owner, loss, last}, now);
   });
+}
+
+std::size_t Cluster::Lent() const {
+  return static_cast<std::size_t>(std::ranges::count_if(lent_, [](const auto& owner) { return !owner.expired(); }));
 }
 
 void Cluster::Command(const std::string& text) {

@@ -27,10 +27,15 @@ class Cluster : public Wire, public Layout {
             float loss = std::numeric_limits<float>::quiet_NaN());
   void Command(const std::string& text);
   std::vector<float> Value(NodeId id, Key key);
+  // Returns how many pushed values some node still keeps: frameworks compute no gradients into them.
+  std::size_t Lent() const;
 
   std::vector<float> RandomValues(std::uint32_t elements);
   // Returns integers, whose sums are exact in any order.
   std::vector<float> RandomIntegers(std::uint32_t elements);
+
+ private:
+  std::vector<std::weak_ptr<const void>> lent_;
 };
 
 // Checks that no node has reported an error, a loss or a refusal.

@@ -314,7 +314,7 @@ TEST(BySizeIsPartOfItsChain) {
   CHECK_EQ(chosen.Layout(30).RowBits(), plain.Layout(30).RowBits());
   CodecChain nothing({both}, {.elements = 9});
   CHECK(!nothing.Dense() && nothing.Stateless() && nothing.SurvivesHoles() && nothing.FixedSize());
-  const std::vector<float> values(9, 2.5f);
+  const Buffer values(9, 2.5f);
   Parts parts = Parts::Dense(9, values.data(), nullptr);
   nothing.Encode(parts);
   CHECK_EQ(CodecChain::Gather(parts), values);

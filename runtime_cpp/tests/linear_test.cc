@@ -113,10 +113,10 @@ std::vector<float> Through(CodecChain& chain, const std::vector<float>& total, R
   Parts parts = Parts::Dense(elements, total.data(), nullptr);
   parts.round = round;
   chain.Encode(parts);
-  const std::vector<float> encoded = CodecChain::Gather(parts);
-  std::vector<float> values = chain.Decoded(encoded, elements, round);
+  const Buffer encoded = CodecChain::Gather(parts);
+  const Buffer values = chain.Decoded(encoded, elements, round);
   if (settle) chain.Settle(encoded, elements, round);
-  return values;
+  return {values.begin(), values.end()};
 }
 
 TEST(LinearEncodingsAreAddedWithoutDecoding) {
@@ -220,7 +220,7 @@ TEST(AChainIsLinearIfAllEffectiveCodecsAre) {
 
 TEST(InvalidBytesOfLinearCodecsAreRefused) {
   const CodecChain chain(Encoded().codecs, {.elements = 16});
-  std::vector<float> kept;
+  Buffer kept;
   const std::vector<std::byte> bytes(17);
   CHECK(chain.Keep({bytes.data(), 16}, 16, 0, 0, 0, kept, 1) == nullptr);
   CHECK_EQ(kept.size(), 4u);

@@ -71,7 +71,8 @@ class Training {
   }
 
   std::vector<float> Final(Key key) const {
-    return *cluster_.node(cluster_.globals.front()).GlobalValue(key, 0);
+    const Buffer& value = *cluster_.node(cluster_.globals.front()).GlobalValue(key, 0);
+    return {value.begin(), value.end()};
   }
   std::uint64_t partial() const { return cluster_.Count(Event::Kind::kPartial); }
   std::uint64_t takes_part() const { return cluster_.Count(Event::Kind::kTakesPart); }
@@ -169,7 +170,7 @@ class Training {
     }
     checked_ = updates.size();
     for (const auto& [key, round] : last) {
-      CHECK(*cluster_.node(global).GlobalValue(key, 0) == Replay(key, round));
+      CHECK(std::ranges::equal(*cluster_.node(global).GlobalValue(key, 0), Replay(key, round)));
     }
   }
 

@@ -122,6 +122,7 @@ TEST(FsaSumsDoNotDependOnTheOrderOfDelivery) {
         for (const auto& [key, value] : expected) {
           for (const NodeId worker : cluster.workers) CHECK(cluster.Value(worker, key) == value);
         }
+        CHECK_EQ(cluster.Lent(), 0u);
       }
       if (round == rounds) break;
       for (auto& [key, value] : expected) {

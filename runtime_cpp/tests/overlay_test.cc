@@ -75,6 +75,8 @@ TEST(TreesHaveTheSumsAndBytesOfTheStar) {
         }
         if (Between(random, 0, 1) == 0) cluster->Drive();
       }
+      cluster->Drive();
+      CHECK_EQ(cluster->Lent(), 0u);
       for (const NodeId worker : cluster->workers) {
         cluster->Do(worker, [](Node& node, Time now) { node.Leave(now); });
       }
