@@ -6,19 +6,25 @@ import contextlib
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from geomx import _core, kv
 from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.experiment import streaming
 from geomx.kv.keys import Keys
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.values import devices, optimizer_numbers, pairs, to_float32
+from geomx.plugin.registry import Registry
 
 pytestmark = pytest.mark.interpreter  # buffers
 
@@ -159,6 +165,98 @@ def test_the_optimizer_runs_on_the_global_server(stores: Stores) -> None:
         optimizer.update(expected, gradient * 6)
     for weight in everyone(stores, train):
         assert np.allclose(weight, expected, rtol=1e-6)
+
+
+def test_many_keys_move_like_single_ones(stores: Stores) -> None:
+    """Small arrays move together; others, and those of other types, between them and in order."""
+    large = streaming.STREAMED_ELEMENTS + 7  # two shards
+    shapes = [*[(number % 5 + 1,) for number in range(40)], (large,), (2, 3), (4,), (5,)]
+    keys = [*range(len(shapes)), 3]  # the last is pushed and pulled twice
+
+    def value(rank: int, number: int) -> np.ndarray:
+        shape = shapes[keys[number]]
+        return np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + rank + number
+
+    def run(store: kv.KVStore) -> list[np.ndarray]:
+        store.init(keys[:-1], [np.zeros(shape, np.float32) for shape in shapes])
+        pushed: list[Any] = [value(store.global_rank, number) for number in range(len(keys))]
+        pushed[7] = pushed[7].astype(np.float64)
+        pushed[41] = np.asfortranarray(pushed[41])
+        store.push(keys, pushed)
+        for array in pushed:
+            array[...] = -1  # as soon as it returns
+        return store.pull(keys, [np.full_like(array, -2) for array in pushed])
+
+    assert len(stores[0]._keys._cut([(0, large, 0, 0)])) == 2
+    for pulled in everyone(stores, run):
+        for number, array in enumerate(pulled):
+            last = len(keys) - 1 if number == 3 else number
+            assert np.array_equal(array, sum(value(rank, last) for rank in range(4))), number
+
+
+@pytest.mark.parametrize("count", [1, 2, 100_000])
+def test_what_is_pushed_and_filled_at_once_is_not_copied(stores: Stores, count: int) -> None:
+    """Unless one of the arrays is filled while others of its memory are being sent."""
+
+    def run(store: kv.KVStore) -> list[np.ndarray]:
+        mine = [np.full(count, 1.0 + store.global_rank + key, np.float32) for key in range(3)]
+        both, parts = np.full(count, 2.0, np.float32), np.ones(2 * count, np.float32)
+        arrays = [*mine, both, both, parts[:count], parts[count:]]
+        keys = list(range(len(arrays)))
+        store.init(keys, [np.zeros(count, np.float32) for _ in keys])
+        filled = store.pushpull(keys[:3], mine)
+        assert all(one is other for one, other in zip(filled, mine, strict=True))
+        store.pushpull(keys[3:], arrays[3:])
+        return [array.copy() for array in arrays]
+
+    for arrays in everyone(stores, run):
+        assert [set(array) for array in arrays] == [{10}, {14}, {18}, {8}, {8}, {4}, {4}]
+
+
+def test_pushes_before_a_wrong_one_count(alone: kv.KVStore) -> None:
+    alone.init([0, 1], [np.zeros(2, np.float32), np.zeros(2, np.float32)])
+    with pytest.raises(GeomxError, match="shape"):
+        alone.push([0, 1], [np.ones(2, np.float32), np.ones(3, np.float32)])
+    assert [array[0] for array in alone.pull([0, 1])] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("sync", "accel", "streams", "whole"),
+    [
+        ("fsa", (), True, True),
+        ("fsa", ("p3",), True, True),
+        ("fsa", ("fp16",), False, True),
+        ("fsa", ("dgt",), False, False),
+        ("hfa", (), False, True),
+    ],
+)
+def test_large_shards_are_divided_only_where_no_value_changes(
+    alone: kv.KVStore, sync: str, accel: tuple[str, ...], streams: bool, whole: bool
+) -> None:
+    """And arrays are pushed without a copy only where nothing of them leaves after the answer."""
+    spec = alone.member.spec
+    selection = Registry.discover().select((sync, {}), [(name, {}) for name in accel])
+    assert streaming.streams(selection, spec.cluster, spec.faults) == streams
+    assert streaming.answered_whole(selection, spec.faults) == whole
+    assert alone.member.streams
+    quorum = replace(spec.faults, quorum=1, deadline_s=1.0, on_loss="continue")
+    assert not streaming.streams(alone.member.selection, spec.cluster, quorum)
+    assert not streaming.answered_whole(alone.member.selection, quorum)
+
+
+@given(sizes=st.lists(st.integers(1, 3 * streaming.STREAMED_ELEMENTS), min_size=1, max_size=4))
+def test_divided_shards_cover_the_tensor_on_the_same_servers(sizes: list[int]) -> None:
+    offsets = [0, *accumulate(sizes)]
+    shards = [(offsets[i], size, i % 2, -i) for i, size in enumerate(sizes)]
+    pieces = streaming.streamed(shards)
+    assert [first for first, *_ in pieces] == list(
+        accumulate((n for _, n, *_ in pieces), initial=0)
+    )[:-1]
+    assert max(elements for _, elements, *_ in pieces) <= streaming.STREAMED_ELEMENTS
+    totals = Counter[tuple[int, int]]()
+    for _, elements, server, priority in pieces:
+        totals[server, priority] += elements
+    assert totals == {(i % 2, -i): size for i, size in enumerate(sizes)}
 
 
 def test_a_barrier_waits_for_the_last(stores: Stores) -> None:

@@ -203,7 +203,7 @@ class Server:
         first = self._members[0]
         self._log.started(first.started_s)
         if first.node.role == "global_server" and note["outside"]:
-            self._keys = Keys(first.spec.cluster, first.selection)
+            self._keys = Keys(first.spec.cluster, first.selection, first.streams)
             rule = global_rule(first)
             if rule is not None:
                 first.loop.command(rule)

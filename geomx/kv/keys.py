@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from geomx.cluster import Cluster
 from geomx.errors import GeomxError
-from geomx.experiment import wiring
+from geomx.experiment import streaming, wiring
 from geomx.experiment.wiring import PlacedShard
 from geomx.kv.values import Key
 from geomx.plugin.selection import Selection
@@ -40,11 +40,13 @@ class Keys:
     Args:
         cluster: Nodes of the job.
         selection: Plugins of the job, which cut and place tensors.
+        streams: Whether large shards are divided further; see `streaming.streams`.
     """
 
-    def __init__(self, cluster: Cluster, selection: Selection) -> None:
+    def __init__(self, cluster: Cluster, selection: Selection, streams: bool = False) -> None:
         self._cluster = cluster
         self._selection = selection
+        self._streams = streams
         self._entries: dict[Key, Entry] = {}
         self._tensors: list[TensorSpec] = []
         self._kind: type | None = None  # type of the keys, once there is one
@@ -115,8 +117,11 @@ class Keys:
             raise
         self._kind = kind
         fresh = {
-            key: Entry(numbers[key], shape, tuple(pieces), key)
+            key: Entry(numbers[key], shape, self._cut(pieces), key)
             for (key, shape), pieces in zip(keys, shards, strict=True)
         }
         self._entries |= fresh
         return list(fresh.values())
+
+    def _cut(self, shards: Sequence[PlacedShard]) -> tuple[PlacedShard, ...]:
+        return tuple(streaming.streamed(shards) if self._streams else shards)

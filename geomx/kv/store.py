@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.experiment import streaming
 from geomx.frameworks import tensors
 from geomx.kv.compression import check_compression
 from geomx.kv.departure import Departure
 from geomx.kv.keys import Entry, Keys
-from geomx.kv.place import Place
+from geomx.kv.many import ManyKeys
 from geomx.kv.rules import checked_optimizer, global_rule, named
 from geomx.kv.values import Key, devices, pairs, to_float32
 from geomx.live.exchange import ArrayExchange, Exchange
@@ -25,7 +26,7 @@ from geomx.plugin.parts import as_vector
 TYPES = ("dist_sync", "dist_device_sync", "dist_async")
 
 
-class KVStore(Place):
+class KVStore(ManyKeys):
     """One worker's view of the store. Made by `create`.
 
     Args:
@@ -50,7 +51,8 @@ class KVStore(Place):
         self.exchange: Exchange = exchange or ArrayExchange(member.loop)
         self._close = close or member.loop.close
         self._master = self.global_rank == 0 if master is None else master
-        self._keys = Keys(member.spec.cluster, member.selection)
+        self._keys = Keys(member.spec.cluster, member.selection, member.streams)
+        self._lends = streaming.answered_whole(member.selection, member.spec.faults)
         self._rhythm: SyncSteps | None = None
         self._pulled: set[int] = set()  # keys pulled since the last `take_arrivals`
         self._rounds = 0
@@ -140,7 +142,7 @@ class KVStore(Place):
             NodeLost: A node of the job died.
             Left: The worker leaves the job, and all earlier steps are complete.
         """
-        for each, given in pairs(key, value):
+        for each, given in self.pushing(pairs(key, value)):
             entry = self.entry(each)
             terms = devices(given)
             if tensors.on_device(terms):
@@ -184,7 +186,7 @@ class KVStore(Place):
             keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
             fresh = [np.empty(self.entry(each).shape, np.float32) for each in keys]
             out = fresh if isinstance(key, list | tuple) else fresh[0]
-        for each, given in pairs(key, out):
+        for each, given in self.pulling(pairs(key, out)):
             entry = self.entry(each)
             targets = devices(given)
             for target in targets:
@@ -206,7 +208,8 @@ class KVStore(Place):
         Returns:
             The arrays that were filled.
         """
-        self.push(key, value, priority)
+        with self.lending(key, value if out is None else None):
+            self.push(key, value, priority)
         return self.pull(key, value if out is None else out, priority)
 
     # ---- the job ----
@@ -359,10 +362,8 @@ class KVStore(Place):
         Raises:
             Left: The worker leaves the job, and this contribution would begin another step.
         """
-        if self._rhythm is None:
-            self._departure.count(entry.key)
-        last = self._rhythm is not None and self._rhythm.last
-        self.exchange.push(entry.key, value, priority=priority, last=last)
+        self.count(entry.key)
+        self.exchange.push(entry.key, value, priority=priority, last=self.last)
 
     def fetch(self, entry: Entry, out: Sequence[Any], priority: int) -> None:
         """Fill arrays with the value of a key.

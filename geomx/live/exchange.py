@@ -9,7 +9,9 @@ PyTorch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -137,7 +139,22 @@ class ArrayExchange:
     def __init__(self, loop: _core.Loop, copy: bool = True) -> None:
         self._loop = loop
         self._copy = copy
+        self._lent = threading.local()
         self._rounds: dict[int, int] = {}
+
+    @property
+    def copies(self) -> bool:
+        """Whether the calling thread may change the arrays that it pushes."""
+        return self._copy and not getattr(self._lent, "arrays", False)
+
+    @contextmanager
+    def borrowing(self) -> Iterator[None]:
+        """Push arrays without a copy: the caller does not change them until their answer is in."""
+        self._lent.arrays = True
+        try:
+            yield
+        finally:
+            self._lent.arrays = False
 
     def declare(self, key: int, shape: Sequence[int]) -> None:
         """See `Exchange.declare`."""
@@ -155,11 +172,11 @@ class ArrayExchange:
     ) -> None:
         """See `Exchange.push`. A tensor on a device is encoded there, and then copied."""
         if tensors.on_device(array):
-            staged = tensors.take(array, self._copy)
+            staged = tensors.take(array, self.copies)
             return self._send_value(key, staged, loss, last, not_before_s)
         value = as_vector(array)
-        if self._copy and np.shares_memory(value, array):
-            value = value.copy()
+        if self.copies and np.shares_memory(value, array):
+            value = _core.copied(value)
         self._send(key, value, loss, last, not_before_s)
 
     def _send(
@@ -208,6 +225,32 @@ class ArrayExchange:
             self._loop.value(key, vector)
             if not np.shares_memory(vector, target):
                 target[...] = vector.reshape(target.shape)
+
+    def push_all(
+        self, keys: Sequence[int], arrays: Sequence[NDArray[np.float32]], last: bool
+    ) -> None:
+        """Push contiguous float32 arrays of several keys, in order, as `push` does one.
+
+        Args:
+            keys: Numbers of declared tensors.
+            arrays: An array for each.
+            last: Whether these are the last pushes of these keys.
+        """
+        with naming_the_lost(self._loop):
+            self._loop.push_all(keys, arrays, self.copies, last)
+        for key in keys:
+            self._rounds[key] += 1
+
+    def pull_all(self, keys: Sequence[int], arrays: Sequence[NDArray[np.float32]]) -> None:
+        """Fill contiguous float32 arrays of several keys, as `pull` does one.
+
+        Args:
+            keys: Numbers of declared tensors.
+            arrays: An array for each.
+        """
+        with naming_the_lost(self._loop):
+            self._loop.wait_all([(key, self._rounds[key]) for key in keys], FOREVER_S)
+            self._loop.values(keys, arrays)
 
     def wait(self, key: int) -> float:
         """See `Exchange.wait`."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError, NodeLost
-from geomx.experiment import links, wiring
+from geomx.experiment import links, streaming, wiring
 from geomx.live import descriptors
 from geomx.live.access import paths
 from geomx.live.addresses import await_name
@@ -282,6 +282,11 @@ class Member(ScriptCalls):
             if self.journal is None:
                 raise
             raise GeomxError(str(error)) from error
+
+    @property
+    def streams(self) -> bool:
+        """Whether a script's large shards are divided further; see `streaming.streams`."""
+        return streaming.streams(self.selection, self.spec.cluster, self.spec.faults)
 
     def _config(self) -> _core.NodeConfig:
         spec = self.spec

@@ -100,11 +100,11 @@ class TensorExchange(ArrayExchange):
         if staged(there):  # asynchronous, on the stage's own streams
             with torch.cuda.device_of(there):
                 stream = torch.cuda.current_stream().cuda_stream
-                taken = tensors.take(there, self._copy, stream)
+                taken = tensors.take(there, self.copies, stream)
             return self._send_value(key, taken, loss, last, not_before_s, absent)
         value = on_host(array)
-        if self._copy and value.ctypes.data == array.data_ptr():
-            value = value.copy()
+        if self.copies and value.ctypes.data == array.data_ptr():
+            value = _core.copied(value)
         self._send(key, value, loss, last, not_before_s, absent)
 
     def pull(self, key: int, out: Sequence[torch.Tensor], *, priority: int = 0) -> None:

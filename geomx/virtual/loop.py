@@ -131,6 +131,14 @@ class VirtualLoop:
         self._pushes[key] += 1
         return self._pushes[key]
 
+    def push_all(
+        self, keys: Sequence[int], arrays: Sequence[NDArray[np.float32]], copy: bool, last: bool
+    ) -> None:
+        """See `_core.Loop.push_all`."""
+        del copy
+        for key, array in zip(keys, arrays, strict=True):
+            self.push(key, array, last=last)
+
     def push_value(self, key: int, value: object, *options: object) -> int:
         """Refuse a tensor on a device.
 
@@ -148,6 +156,15 @@ class VirtualLoop:
         replied, content = self._ask("wait", key=key, round=round, where=_call_site())
         self._values[key] = content
         return float(replied["arrived_s"])
+
+    def wait_all(self, values: Sequence[tuple[int, int]], timeout_s: float) -> float:
+        """See `_core.Loop.wait_all`."""
+        return max(self.wait(key, round, timeout_s) for key, round in values)
+
+    def values(self, keys: Sequence[int], arrays: Sequence[NDArray[np.float32]]) -> None:
+        """See `_core.Loop.values`."""
+        for key, array in zip(keys, arrays, strict=True):
+            self.value(key, array)
 
     def value(self, key: int, out: NDArray[np.float32]) -> None:
         """See `_core.Loop.value`."""

@@ -1,0 +1,145 @@
+"""Small arrays of many keys, which one call of the loop moves instead of one for each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geomx.kv.departure import Departure
+from geomx.kv.keys import Entry
+from geomx.kv.place import Place
+from geomx.kv.values import Key
+from geomx.live.exchange import ArrayExchange, Exchange
+from geomx.live.sync_steps import SyncSteps
+
+SMALL_BYTES = 2**16
+"""A larger array takes longer than a call."""
+
+TOGETHER_BYTES = 2**20
+"""Of one call: the first arrays are under way while the next are being prepared."""
+
+
+def others(
+    given: Iterable[tuple[Key, Any]],
+    admit: Callable[[Key, NDArray[np.float32]], int],
+    move: Callable[[list[int], list[NDArray[np.float32]]], None],
+) -> Iterator[tuple[Key, Any]]:
+    """Have runs of small float32 arrays moved together; yield all else, in order, for the caller.
+
+    Args:
+        given: Keys with what belongs to them.
+        admit: Returns the number of a key, after all checks. What comes before a key that it
+            refuses is moved.
+        move: Moves arrays, given the numbers of their keys.
+
+    Yields:
+        A key with what belongs to it, when all before it has been moved.
+    """
+    numbers: list[int] = []
+    arrays: list[NDArray[np.float32]] = []
+    size = 0
+    try:
+        for key, value in given:
+            small = (
+                type(value) is np.ndarray
+                and value.nbytes <= SMALL_BYTES
+                and value.dtype == np.float32
+                and value.flags.c_contiguous
+            )
+            if small:
+                numbers.append(admit(key, value))
+                arrays.append(value)
+                size += value.nbytes
+            if numbers and (not small or size >= TOGETHER_BYTES):
+                move(numbers, arrays)
+                numbers, arrays, size = [], [], 0
+            if not small:
+                yield key, value
+    finally:
+        if numbers:
+            move(numbers, arrays)
+
+
+class ManyKeys(Place):
+    """The part of a store that moves the small arrays among those of many keys together."""
+
+    exchange: Exchange
+    _rhythm: SyncSteps | None
+    _departure: Departure
+    _pulled: set[int]
+    _lends: bool
+
+    @abstractmethod
+    def entry(self, key: Key) -> Entry:
+        """See `KVStore.entry`."""
+
+    @abstractmethod
+    def check_shape(self, key: Key, shape: Sequence[int]) -> None:
+        """See `KVStore.check_shape`."""
+
+    def pushing(self, given: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
+        """Push small arrays; yield what the caller has to push; see `others`."""
+        exchange = self.exchange
+        if not isinstance(exchange, ArrayExchange):
+            return given
+
+        def admit(key: Key, array: NDArray[np.float32]) -> int:
+            number = self._number(key, array)
+            self.count(number)
+            return number
+
+        return others(given, admit, lambda keys, all: exchange.push_all(keys, all, self.last))
+
+    def pulling(self, given: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
+        """Fill small arrays; yield what the caller has to fill; see `others`."""
+        exchange = self.exchange
+        if not isinstance(exchange, ArrayExchange):
+            return given
+
+        def move(keys: list[int], arrays: list[NDArray[np.float32]]) -> None:
+            exchange.pull_all(keys, arrays)
+            self._pulled.update(keys)
+
+        return others(given, self._number, move)
+
+    def lending(self, key: Any, filled: Any) -> AbstractContextManager[None]:
+        """Have arrays pushed without a copy, if they change only when their answers are in.
+
+        Args:
+            key: A key, or a list of them.
+            filled: Arrays that are pushed and then filled; no others are, before all answers are
+                in. None: nothing is known.
+        """
+        exchange = self.exchange
+        arrays = filled if isinstance(key, list | tuple) else [filled]
+        if not self._lends or not isinstance(exchange, ArrayExchange):
+            return nullcontext()
+        if not isinstance(arrays, list | tuple):
+            return nullcontext()
+        whole = all(type(array) is np.ndarray and array.base is None for array in arrays)
+        none_twice = len({id(array) for array in arrays}) == len(arrays)
+        return exchange.borrowing() if whole and none_twice else nullcontext()
+
+    @property
+    def last(self) -> bool:
+        """Whether pushes are the last of their keys, as of a rhythm's last step."""
+        return self._rhythm is not None and self._rhythm.last
+
+    def count(self, key: int) -> None:
+        """Count a push of a key, unless a rhythm counts steps.
+
+        Raises:
+            Left: The worker leaves the job, and this push would begin another step.
+        """
+        if self._rhythm is None:
+            self._departure.count(key)
+
+    def _number(self, key: Key, array: NDArray[np.float32]) -> int:
+        entry = self.entry(key)
+        self.check_shape(key, array.shape)
+        return entry.key
