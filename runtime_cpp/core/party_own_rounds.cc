@@ -6,7 +6,9 @@
 // when the answer is there. A worker's last push is answered when no worker will push again and the global
 // server has answered the party's last one. Nothing is then left behind at the party when its workers
 // leave, and they end with the same value.
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/server.h"
 
@@ -34,7 +36,7 @@ void Server::Apply(NodeId peer, const Header& header, Shard& shard, Buffer encod
 void Server::SendMove(Shard& shard, Time now) {
   if (shard.escalated || shard.last || shard.workers.empty()) return;
   const bool ends = Unfinished(shard).empty();
-  std::optional<Buffer> move = policy_->Send(shard.terms.info, ends);
+  std::optional<std::vector<float>> move = policy_->Send(shard.terms.info, ends);
   if (!move) return;
   const NodeId parent = node_.config().parents[shard.terms.info.server];
   shard.last = ends;
@@ -44,7 +46,7 @@ void Server::SendMove(Shard& shard, Time now) {
   header.flags = static_cast<std::uint8_t>((std::exchange(shard.present, false) ? 0 : kAbsent) | (ends ? kLast : 0));
   header.merge_count = node_.config().quorum;
   header.round = ++shard.global_round;
-  const auto sent = std::make_shared<const Buffer>(std::move(*move));
+  const auto sent = std::make_shared<const std::vector<float>>(std::move(*move));
   node_.Send({&parent, 1}, {header, sent->empty() ? nullptr : sent->data(), sent}, now);
 }
 
