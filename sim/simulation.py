@@ -21,7 +21,7 @@ from simpy.events import EventPriority
 
 from geomx import _core
 from geomx.cluster import NodeSpec
-from geomx.errors import GeomxError, NodeLost
+from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.native_parts import optimizers, training_optimizers
@@ -36,11 +36,11 @@ from geomx.results.results import Results
 from geomx.scenario.events import PLACES
 from geomx.sim.bundles import frames_per_event
 from geomx.sim.clock import FOREVER, Clock
+from geomx.sim.complaints import COMPLAINTS, tell
 from geomx.sim.edge_samples import EdgeSamples
 from geomx.sim.endpoints import handle, of_servers, of_workers
 from geomx.sim.members import Members
 from geomx.sim.network import add_edges, connect
-from geomx.sim.not_finite import tell_of_not_finite
 from geomx.sim.processes import Instant, failure
 from geomx.sim.protocols import OF_TRAINERS, IterationRow, Notice, Worker
 from geomx.sim.repetition import Repetition
@@ -292,30 +292,23 @@ class Simulation:
         notices = self.fabric.take_notices()
         self.repetition.look(notices)
         for notice in notices:
-            if notice[1] in OF_TRAINERS:  # most of them
-                self.workers[notice[0]].hear(notice)
-            else:
-                self._hear(notice)
+            hear = self.workers[notice[0]].hear if notice[1] in OF_TRAINERS else self._hear
+            hear(notice)
         self._schedule_network(0)
 
     def _hear(self, notice: Notice) -> None:
         """Handle a notice that does not simply continue a worker."""
-        node, kind, key, round_number, text, reason, *_ = notice
+        node, kind, key, number, *_ = notice
         if self.standbys.hear(notice) or (self.members and self.members.hear(notice)):
             return
-        if kind == "refused":
-            raise GeomxError(f"{text}: {reason}")
-        if kind == "lost":
-            raise NodeLost(text, reason)
-        if kind == "non_finite":
-            tell_of_not_finite(self, node, key, round_number, text)
-            return
-        if kind == "transferred":
+        if kind in COMPLAINTS:
+            tell(self, notice)
+        elif kind == "transferred":
             self.world.wan.arrived(key)
-            return
-        if kind == "value" and self._world is not None:
-            self._world.value_arrived(node, key, round_number)
-        self.workers[node].hear(notice)
+        else:
+            if kind == "value" and self._world is not None:
+                self._world.value_arrived(node, key, number)
+            self.workers[node].hear(notice)
 
     def tensor_name(self, key: int) -> str:
         """Return the name of a tensor."""
