@@ -16,7 +16,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from geomx.cluster import Cluster
@@ -41,6 +41,10 @@ def pipe(delay_ms: float = 0.0, **attributes: Any) -> nx.DiGraph:
     graph.add_edge("a", "b", delay_ms=delay_ms, **attributes)
     graph.add_edge("b", "a", delay_ms=delay_ms)
     return graph
+
+
+A_BIT = 1e-6
+"""In megabits."""
 
 
 def seconds_for(trace: list[list[float]], megabits: float, start_s: float = 0.0) -> float:
@@ -78,13 +82,17 @@ def test_a_transfer_over_a_trace_takes_the_integrals_time(trace, megabits, tenth
 
 
 @settings(max_examples=30)
+@example([[0.0, 0.0], [0.1, 28.0], [1.6, 0.0], [1.9, 1.0]], [1, 1, 40])
 @given(traces(), st.lists(st.integers(1, 100), min_size=2, max_size=6))
 def test_flows_share_the_current_bandwidth(trace, sizes):
     flows = [("a", "b", size * 125_000.0, 0.0) for size in sizes]
     ends = transfer_times(pipe(trace=trace), flows, **{**BARE, "new_connections": True})
     for end, size in zip(ends, sizes, strict=True):
         passed = sum(min(size, other) for other in sizes)
-        assert end == pytest.approx(seconds_for(trace, passed), abs=1e-6)
+        # Flows end at whole nanoseconds, so that others may lack a part of a bit when the bandwidth
+        # falls to nothing at the very moment at which they would have ended.
+        soonest, latest = seconds_for(trace, passed), seconds_for(trace, passed + A_BIT)
+        assert soonest - 1e-6 <= end <= latest + 1e-6
 
 
 def test_a_trace_may_be_a_file_and_affects_its_edge_only(tmp_path: Path) -> None:
