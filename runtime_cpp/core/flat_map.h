@@ -12,10 +12,11 @@ namespace geomx {
 template <class Key, class Value, class Hash>
 class FlatMap {
  public:
-  // A key and its value, as members `first` and `second`. Where an entry fills whole cache lines it
-  // begins with one.
+  // A key and its value, as members `first` and `second`. Where an entry fills cache lines, but for an
+  // eighth of its size, it begins with one.
   using Pair = std::pair<const Key, Value>;
-  struct alignas(sizeof(Pair) % 64 == 0 ? 64 : alignof(Pair)) Entry : Pair {
+  static constexpr std::size_t kLine = 64, kSpare = (kLine - sizeof(Pair) % kLine) % kLine;
+  struct alignas(kSpare <= sizeof(Pair) / 8 ? kLine : alignof(Pair)) Entry : Pair {
     using Pair::Pair;
   };
 

@@ -53,8 +53,8 @@ struct Pipeline {
 };
 
 struct Flow {
-  Inbox inbox;
   std::unique_ptr<Pipeline> pipeline;  // null: the shared one, without state
+  Inbox inbox;
 };
 
 class FlowTable {
