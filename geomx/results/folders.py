@@ -1,4 +1,4 @@
-"""Where the runs are in a directory that somebody names."""
+"""Finds the runs in a directory that a user names on the command line."""
 
 from __future__ import annotations
 

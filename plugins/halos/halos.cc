@@ -114,7 +114,7 @@ class Halos final : public PartyPolicy {
 };
 
 // Answers a worker's report of its seconds per step with its share of the steps of the party's fastest worker, by
-// what is known so far: nobody waits for the reports of others.
+// the reports so far: the answer does not wait for reports of other workers.
 class Speeds final : public Coordinator {
  public:
   std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time) override {

@@ -1,6 +1,6 @@
 // A party policy of the harness, for workers that do not wait for each other: it adds up what they push, sends the
 // sum of every `k` pushes or more, and lets workers continue with what they pushed. The global servers
-// then end with the sum of all pushes, in whatever order they came.
+// then end with the sum of all pushes; their order makes no difference.
 #pragma once
 
 #include <map>

@@ -31,7 +31,8 @@ ConnectionOptions DrawOptions(check::Random& random, std::uint32_t edges) {
   return options;
 }
 
-// Both networks, driven alike: whatever the fluid one decides is reported to the delegated one.
+// A fluid network and a delegated one that get the same calls. The delegated one is told the rates and
+// completions that the fluid one computes.
 class Twins {
  public:
   explicit Twins(check::Random& random) : random_(random) {
