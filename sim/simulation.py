@@ -28,6 +28,7 @@ from geomx.experiment.native_parts import optimizers, training_optimizers
 from geomx.experiment.wiring import node_config, shards
 from geomx.limits.rules import uncollected
 from geomx.limits.watchdog import if_abandoned, looking
+from geomx.network.steps import draws_steps
 from geomx.options.costs import WORK, CodecCosts
 from geomx.pages import page
 from geomx.plugin.parts import as_vector
@@ -51,7 +52,6 @@ from geomx.sim.totals import record_totals
 from geomx.sim.wire import delegate
 from geomx.sim.worker import SimulatedWorker
 from geomx.sim.world import World
-from geomx.sim.world.compute import drawn_steps
 from geomx.terminal.progress import progress, stage
 from geomx.tracking.begin import begin
 from geomx.training.pace import NS, Pace
@@ -229,8 +229,8 @@ class Simulation:
     @property
     def has_world(self) -> bool:
         """Whether there is a world: programs act on it, or options read it or draw steps."""
-        by_option = self.experiment.sim.edges_every_s or drawn_steps(self.experiment)
-        return self.programmed or bool(by_option)
+        drawn = draws_steps(self.experiment.cluster.graph)
+        return self.programmed or drawn or bool(self.experiment.sim.edges_every_s)
 
     @property
     def world(self) -> World:

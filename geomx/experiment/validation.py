@@ -9,7 +9,7 @@ from geomx.experiment.idle_plugins import warn_of_idle_plugins
 from geomx.experiment.links import wan_ways
 from geomx.experiment.live_events import check_live_events
 from geomx.network.sharing import SHARING
-from geomx.network.steps import STEPS
+from geomx.network.steps import draws_steps
 from geomx.network.warnings import LOSS_BASED, warn_of_uneven_round_trips
 from geomx.plugin.contracts import exchanges_at_once
 from geomx.version import __version__
@@ -103,7 +103,7 @@ def _check_steps(experiment: Experiment) -> None:
     Raises:
         ConfigError: The run is live, and nothing paces its workers.
     """
-    drawn = any(data.get(STEPS) for _, data in experiment.cluster.graph.nodes(data=True))
+    drawn = draws_steps(experiment.cluster.graph)
     if drawn and experiment.mode != "sim" and not experiment.runtime.pace:
         remedy = "the network's steps need runtime.pace=true, by which live workers keep their pace"
         raise ConfigError("runtime.pace", "false", remedy)

@@ -24,7 +24,6 @@ evaluated in C++ (``runtime_cpp/net/bandwidth_schedule.h``).
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import itertools
 import math
@@ -35,6 +34,7 @@ from typing import Any
 import networkx as nx
 
 from geomx import _core
+from geomx.network.csv_rows import csv_rows
 from geomx.network.validators import (
     bandwidth,
     known_keys,
@@ -198,15 +198,7 @@ def _read_csv(value: str | Path, what: str, folder: Path) -> list[list[str]]:
     path = (folder / str(value)).resolve()
     if not path.is_file():
         refuse(f"{what} is {value}, which does not exist")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        refuse(f"{what} is {value}, which cannot be read: {error}")
-    header = [name.strip() for name in rows[0]] if rows else []
-    if header != _COLUMNS:
-        refuse(f"{what} is {value}, which must begin with the line {','.join(_COLUMNS)}")
-    return rows[1:]
+    return csv_rows(path, _COLUMNS, what, str(value))
 
 
 def _redraw(value: Any, where: str) -> dict[str, Any]:

@@ -23,7 +23,6 @@ Rules of one worker multiply. `geomx.training.step_times` draws, in both modes.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +31,7 @@ from typing import Any
 import networkx as nx
 
 from geomx.errors import near
+from geomx.network.csv_rows import csv_rows
 from geomx.network.validators import (
     count,
     known_keys,
@@ -46,6 +46,15 @@ from geomx.network.validators import (
 STEPS = "steps"
 COLUMN = "times"
 MOST_TIMES = 1e6
+
+
+def draws_steps(graph: nx.DiGraph) -> bool:
+    """Return whether a network has rules for any worker.
+
+    Args:
+        graph: The network, checked.
+    """
+    return any(data.get(STEPS) for _, data in graph.nodes(data=True))
 
 
 def spread_steps(graph: nx.DiGraph, folder: Path) -> None:
@@ -157,21 +166,12 @@ def _stragglers(value: Any, where: str, folder: Path) -> dict[str, float]:
 
 
 def _trace(value: Any, where: str, folder: Path) -> list[float]:
-    rows = _read(folder / value, where, str(value)) if isinstance(value, str | Path) else value
+    rows = value
+    if isinstance(value, str | Path):
+        rows = [row[0] for row in csv_rows(folder / value, (COLUMN,), where, str(value))]
     if not isinstance(rows, Sequence) or not rows:
         refuse(f"{where} must be a file or a list of multiples, not {value!r}")
     return [_multiple(number, f"row {row + 1} of {where}") for row, number in enumerate(rows)]
-
-
-def _read(path: Path, where: str, given: str) -> list[str]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        refuse(f"{where} is {given}, which cannot be read: {error}")
-    if not rows or [name.strip() for name in rows[0]] != [COLUMN]:
-        refuse(f"{where} is {given}, which must begin with the line {COLUMN}")
-    return [row[0] for row in rows[1:]]
 
 
 KINDS: dict[str, Callable[[Any, str, Path], Any]] = {

@@ -148,17 +148,16 @@ def _headline(summary: Mapping[str, Any], rows: Sequence[Row], ended: bool) -> M
     accuracy = summary["accuracy"]
     wan_bytes = sent["wan_push"] + sent["wan_pull"]
     clock = "wall clock" if summary.get("mode") == "live" else "virtual"
+    directions = f"push {units.size(sent['wan_push'])}, pull {units.size(sent['wan_pull'])}"
+    traffic = [("over the WAN", units.size(wan_bytes), directions)]  # known at the end
     tiles = [
         ("time per iteration", units.duration(per_iteration["mean"]),
          f"95th percentile {units.duration(per_iteration['p95'])}"),
         ("total time" if ended else "time so far", units.duration(summary["seconds"]),
          f"{clock}, {units.number(summary['samples_per_second'])} samples/s"),
-        ("over the WAN", units.size(wan_bytes),
-         f"push {units.size(sent['wan_push'])}, pull {units.size(sent['wan_pull'])}"),
+        *(traffic if ended else ()),
         ("spent waiting", units.share(_waiting(rows)), "of the workers' time"),
     ]  # fmt: skip
-    if not ended:  # its traffic is not known
-        del tiles[2]
     if accuracy["final"] is not None:
         best = f"held-out; best {units.share(accuracy['best'])}"
         tiles.append(("accuracy", units.share(accuracy["final"]), best))

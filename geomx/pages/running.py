@@ -35,7 +35,7 @@ def page_of(directory: Path) -> str:
         GeomxError: One of its files is missing.
     """
     left = _page(directory)
-    if left.parent == directory and not (directory / "summary.json").is_file():
+    if not left.with_name("summary.json").is_file():
         return left.read_text(encoding="utf-8")  # a comparison
     results = Results.load(left.parent)
     under_way = results.summary.get("aborted") == UNFINISHED

@@ -198,13 +198,7 @@ TEST(HalosRefusesPushesOutOfTurn) {
   plan.parties = {1, 1};
   plan.rounds.together = plan.rounds.workers_together = false;
   plan.policy = [](std::uint32_t) { return Make(Numbers(2, 0.25, 1)); };
-  Cluster cluster(1, plan);
-  cluster.Declare(0, 4, {{.elements = 4}});
-  cluster.Push(cluster.workers[0], 0, std::vector<float>(4, 1.0f));
-  cluster.Drive();
-  const auto errors = cluster.Events(cluster.servers[0], Event::Kind::kPeerError);
-  CHECK_EQ(errors.size(), 1u);
-  if (!errors.empty()) CHECK_EQ(errors[0].reason, "push before the initial value was asked for");
+  check::CheckThatPushesNeedTheInitialValue(plan);
 }
 
 TEST(HalosPlansStepsBySpeed) {

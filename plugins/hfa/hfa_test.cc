@@ -153,13 +153,7 @@ TEST(HfaSendsSimulatedSizes) {
 
 // Without initial values there is no milestone: the push is refused, and nothing else happens.
 TEST(HfaNeedsTheInitialValue) {
-  Cluster cluster(1, HfaPlan(1, {1, 1}));
-  cluster.Declare(0, 4, {{.elements = 4}});
-  cluster.Push(cluster.workers[0], 0, std::vector<float>(4, 1.0f));
-  cluster.Drive();
-  const auto errors = cluster.Events(cluster.servers[0], Event::Kind::kPeerError);
-  CHECK_EQ(errors.size(), 1u);
-  if (!errors.empty()) CHECK_EQ(errors[0].reason, "push before the initial value was asked for");
+  check::CheckThatPushesNeedTheInitialValue(HfaPlan(1, {1, 1}));
 }
 
 }  // namespace

@@ -26,15 +26,6 @@ const char* NameOf(net::ModelCall::Kind kind) {
   return "";
 }
 
-const char* NameOf(net::Congestion congestion) {
-  switch (congestion) {
-    case net::Congestion::kBbr: return "bbr";
-    case net::Congestion::kCubic: return "cubic";
-    case net::Congestion::kReno: return "reno";
-  }
-  return "";
-}
-
 class FabricModel {
  public:
   explicit FabricModel(Fabric& fabric) : fabric_(fabric) { fabric.Delegate(); }
@@ -63,7 +54,7 @@ class FabricModel {
     const net::RampOptions& ramp = options.ramp;
     return nb::make_tuple(kind, ends, options.path, options.reverse, fabric_.network().Rtt(id),
                           options.efficiency, options.weight, options.priority_class,
-                          NameOf(ramp.congestion), ramp.initial_window, ramp.window_limit,
+                          Name(ramp.congestion), ramp.initial_window, ramp.window_limit,
                           ramp.rate_limit);
   }
 

@@ -1,13 +1,13 @@
 // Python's control over how arrays are computed: threads and vector instructions. Neither changes
 // any result.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
 #include <memory>
 
+#include "bindings/arrays.h"
 #include "kernels/level.h"
 #include "kernels/memory.h"
 #include "kernels/thread_pool.h"
@@ -17,9 +17,7 @@ using namespace nb::literals;
 
 namespace {
 
-using Input = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
-
-nb::ndarray<nb::numpy, float, nb::ndim<1>> Copied(const Input& array) {
+nb::ndarray<nb::numpy, float, nb::ndim<1>> Copied(const geomx::ConstHostArray& array) {
   using Values = geomx::kernels::Unset<float>;
   const std::size_t elements = array.size();
   auto copy = std::make_unique<Values>(elements);

@@ -1,6 +1,5 @@
 // Python's view of a loop's verbs for several keys at a time (io/many_keys.cc).
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/arrays.h"
 #include "bindings/release_queue.h"
 #include "io/loop.h"
 
@@ -19,11 +19,8 @@ using namespace nb::literals;
 namespace geomx::io {
 namespace {
 
-using Input = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
-using Output = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
-
 // The copies of small arrays lie in one block.
-void PushAll(Loop& loop, const std::vector<Key>& keys, const std::vector<Input>& arrays, bool copy,
+void PushAll(Loop& loop, const std::vector<Key>& keys, const std::vector<ConstHostArray>& arrays, bool copy,
              bool last) {
   ReleaseQueue::Instance().Release();
   if (keys.size() != arrays.size()) throw nb::value_error("as many arrays as keys are needed");
@@ -34,7 +31,7 @@ void PushAll(Loop& loop, const std::vector<Key>& keys, const std::vector<Input>&
     elements += arrays[i].size();
   }
   std::shared_ptr<const void> owner;
-  if (!copy) owner = ReleaseQueue::Instance().Keep(std::vector<Input>(arrays));
+  if (!copy) owner = ReleaseQueue::Instance().Keep(std::vector<ConstHostArray>(arrays));
   nb::gil_scoped_release unlocked;
   if (copy) {
     const auto block = std::make_shared<Buffer>(elements);
@@ -63,7 +60,7 @@ double WaitForValues(Loop& loop, const std::vector<std::pair<Key, Round>>& value
   return *complete;
 }
 
-void CopyValues(Loop& loop, const std::vector<Key>& keys, const std::vector<Output>& arrays) {
+void CopyValues(Loop& loop, const std::vector<Key>& keys, const std::vector<HostArray>& arrays) {
   if (keys.size() != arrays.size()) throw nb::value_error("as many arrays as keys are needed");
   std::vector<std::pair<Key, std::span<float>>> outs;
   for (std::size_t i = 0; i < keys.size(); ++i) {

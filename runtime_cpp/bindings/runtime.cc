@@ -4,7 +4,6 @@
 // takes it: arrays that it no longer needs are queued (release_queue.h), and the next call from
 // Python releases them.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -17,6 +16,7 @@
 #include <cstring>
 #include <utility>
 
+#include "bindings/arrays.h"
 #include "bindings/release_queue.h"
 #include "bindings/shards.h"
 #include "bindings/handles.h"
@@ -30,14 +30,11 @@ using namespace nb::literals;
 namespace geomx::io {
 namespace {
 
-using Input = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
-using Output = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
-
-std::shared_ptr<const void> KeepAlive(const Input& array) {
+std::shared_ptr<const void> KeepAlive(const ConstHostArray& array) {
   return ReleaseQueue::Instance().Keep(array);
 }
 
-std::span<const float> View(const Input& array) { return {array.data(), array.size()}; }
+std::span<const float> View(const ConstHostArray& array) { return {array.data(), array.size()}; }
 
 void LookAtSignals() {
   nb::gil_scoped_acquire locked;
@@ -116,7 +113,7 @@ void Barrier(Loop& loop, double timeout_s) {
   if (!released) RaiseTimeout("not every worker came to the barrier in time");
 }
 
-Round Push(Loop& loop, Key key, const Input& array, float loss, bool last, double not_before_s,
+Round Push(Loop& loop, Key key, const ConstHostArray& array, float loss, bool last, double not_before_s,
            bool absent) {
   ReleaseQueue::Instance().Release();
   auto owner = KeepAlive(array);
@@ -133,7 +130,7 @@ Round PushValue(Loop& loop, Key key, const std::shared_ptr<DeviceStaging::Value>
       key, value, {.loss = loss, .last = last, .absent = absent, .not_before_s = not_before_s});
 }
 
-void Init(Loop& loop, Key key, const Input& array) {
+void Init(Loop& loop, Key key, const ConstHostArray& array) {
   auto owner = KeepAlive(array);
   nb::gil_scoped_release unlocked;
   loop.Init(key, View(array), std::move(owner));
@@ -148,7 +145,7 @@ void Declare(Loop& loop, Key key, std::uint64_t elements, const ShardTuples& tup
 
 void Initialise(Loop& loop, Key key, std::uint32_t index,
                 const std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::int32_t>& placed,
-                const Input& array) {
+                const ConstHostArray& array) {
   const auto& [offset, elements, server, priority] = placed;
   const std::span<const float> view = View(array);
   Buffer value(view.begin(), view.end());
@@ -309,7 +306,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def("go_on", &Loop::GoOn, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Count pushes from the round of the last complete value on; return it. For workers that join late.")
       .def("value",
-           [](Loop& self, Key key, const Output& out) {
+           [](Loop& self, Key key, const HostArray& out) {
              nb::gil_scoped_release unlocked;
              self.Value(key, {out.data(), out.size()});
            },

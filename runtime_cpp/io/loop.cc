@@ -219,12 +219,9 @@ Round Loop::Submit(Key key, std::size_t elements, Worker::Push push, const PushO
   std::lock_guard lock(verbs_);
   Declared& tensor = FindTensor(key, elements);
   if (WasDone(RecordKind::kSubmit, key)) return ++tensor.submitted;
-  push.loss = options.loss;
-  push.last = options.last;
-  push.absent = options.absent;
   const Time not_before = Nanoseconds(options.not_before_s);
   Driver& driver = state_->driver;
-  driver.Post([&driver, key, not_before, push = std::move(push)]() mutable {
+  driver.Post([&driver, key, not_before, push = options.Applied(std::move(push))]() mutable {
     driver.Submit(key, std::move(push), not_before);
   });
   return ++tensor.submitted;

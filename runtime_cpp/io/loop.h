@@ -43,6 +43,13 @@ struct PushOptions {
   bool last = false;          // the last push of this key
   bool absent = false;        // the worker has nothing to contribute: the value is zeros
   double not_before_s = 0.0;  // since the start of the run; leaves no earlier
+
+  Worker::Push Applied(Worker::Push push) const {
+    push.loss = loss;
+    push.last = last;
+    push.absent = absent;
+    return push;
+  }
 };
 
 class Loop : public std::enable_shared_from_this<Loop> {

@@ -17,11 +17,7 @@ void Loop::PushAll(std::span<const std::pair<Key, std::span<const float>>> value
   for (const auto& [key, value] : values) {
     ++tensors_[key].submitted;
     if (WasDone(RecordKind::kSubmit, key)) continue;
-    pushes.emplace_back(key, Worker::Push{.value = value.data(),
-                                          .owner = owner,
-                                          .loss = options.loss,
-                                          .last = options.last,
-                                          .absent = options.absent});
+    pushes.emplace_back(key, options.Applied({.value = value.data(), .owner = owner}));
   }
   const Time not_before = Nanoseconds(options.not_before_s);
   Driver& driver = state_->driver;

@@ -51,7 +51,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <stdexcept>
 #include <string_view>
@@ -82,12 +84,18 @@ inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 enum class Congestion : std::uint8_t { kBbr, kCubic, kReno };
 
+inline constexpr const char* kCongestionNames[] = {"bbr", "cubic", "reno"};  // in the order above
+
+inline const char* Name(Congestion congestion) {
+  return kCongestionNames[static_cast<std::size_t>(congestion)];
+}
 // Throws std::invalid_argument for a name that is not one of bbr, cubic, reno.
 inline Congestion CongestionNamed(std::string_view name) {
-  if (name == "bbr") return Congestion::kBbr;
-  if (name == "cubic") return Congestion::kCubic;
-  if (name == "reno") return Congestion::kReno;
-  throw std::invalid_argument("congestion control is one of bbr, cubic, reno");
+  const auto found = std::ranges::find(kCongestionNames, name);
+  if (found == std::end(kCongestionNames)) {
+    throw std::invalid_argument("congestion control is one of bbr, cubic, reno");
+  }
+  return static_cast<Congestion>(found - kCongestionNames);
 }
 
 // The weight of a connection where several share a link.

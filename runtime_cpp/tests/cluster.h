@@ -46,4 +46,15 @@ Message Transfer(Kind kind, NodeId source, Round round, std::uint32_t elements, 
 // Returns a control message of `source`.
 Message Control(Kind kind, NodeId source, std::initializer_list<std::string_view> strings = {});
 
+// A law of party policies that keep the initial value: a push before it is refused, and no more happens.
+inline void CheckThatPushesNeedTheInitialValue(const Plan& plan) {
+  Cluster cluster(1, plan);
+  cluster.Declare(0, 4, {{.elements = 4}});
+  cluster.Push(cluster.workers[0], 0, std::vector<float>(4, 1.0f));
+  cluster.Drive();
+  const auto errors = cluster.Events(cluster.servers[0], Event::Kind::kPeerError);
+  CHECK_EQ(errors.size(), 1u);
+  if (!errors.empty()) CHECK_EQ(errors[0].reason, "push before the initial value was asked for");
+}
+
 }  // namespace geomx::check
