@@ -192,7 +192,9 @@ def _parser(arguments: Sequence[str]) -> Parser:
         epilog=EXPERIMENT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        prog=parser.prog, dest="command", required=True, metavar="COMMAND"
+    )
     for name, command in COMMANDS.items():
         named = arguments[:1] == [name]
         if command.usage == "":

@@ -18,7 +18,8 @@ class Parser(argparse.ArgumentParser):
         Raises:
             ConfigError: Always.
         """
-        raise ConfigError(self.prog, " ".join(sys.argv[1:]), f"{message}; see --help")
+        program = self.prog.split()[0]  # without the command, which is among the arguments
+        raise ConfigError(program, " ".join(sys.argv[1:]), f"{message}; see --help")
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
