@@ -20,6 +20,7 @@
 #include "bindings/passes.h"
 #include "core/worker.h"
 #include "fabric/fabric.h"
+#include "kernels/memory.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -151,8 +152,8 @@ void init_fabric(nb::module_& m) {
       .def("connect", &Fabric::Connect, "source"_a, "target"_a, "link"_a,
            "Add the link from `source` to `target`.")
       .def("advance", [](Fabric& self, Time limit) {
-        const Time reached = self.Advance(limit);
-        return reached;
+        kernels::JoinHeapPages();
+        return self.Advance(limit);
       }, "limit_ns"_a)
       .def("take_notices",
            [](Fabric& self) {

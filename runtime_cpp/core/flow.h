@@ -64,6 +64,9 @@ class FlowTable {
 
   Flow& Get(const FlowId& id, const ShardInfo& shard);
   Flow* Find(const FlowId& id) { return flows_.Find(id); }  // null if it was never used
+  // A message of the flow will arrive soon; see FlatMap.
+  void PrefetchSlot(const FlowId& id) const { flows_.PrefetchSlot(id); }
+  void PrefetchEntry(const FlowId& id) const { flows_.PrefetchEntry(id); }
   Pipeline& PipelineOf(Flow& flow) { return flow.pipeline ? *flow.pipeline : shared_; }
   // The pipeline of outgoing values. Creates no flow where the shared pipeline serves.
   Pipeline& Outgoing(const FlowId& id, const ShardInfo& shard);

@@ -65,6 +65,10 @@ class Node {
   // and pass it to HandleMessage as soon as it is complete, and must not keep it. Null if the payload
   // needs memory of its own.
   std::shared_ptr<std::byte> Room(NodeId from, const Header& header);
+  // HandleMessage will soon be called with this message, which is from a peer: what it reads of the
+  // message's flow is fetched into the cache, in two steps, of which the second needs the first.
+  void PrefetchSlot(const Header& header) const { flows_.PrefetchSlot(FlowOf(header.source, header)); }
+  void PrefetchEntry(const Header& header) const { flows_.PrefetchEntry(FlowOf(header.source, header)); }
   // Bytes from `peer` have arrived, possibly of an incomplete message: it is not silent.
   void Hear(NodeId peer, Time now) { membership_.Hear(peer, now); }
   // The connection to `peer` has ended, and another is being made; or there is one again. No

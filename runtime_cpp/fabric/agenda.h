@@ -48,6 +48,12 @@ class Agenda {
     return item;
   }
 
+  // The event that will be taken after `more` others; null if it has a later time than the last one
+  // taken, or is not the present one.
+  const Item* Soon(std::size_t more) const {
+    return taken_ + more < buckets_[0].size() ? &buckets_[0][taken_ + more].item : nullptr;
+  }
+
   // All future events, in order.
   std::vector<Entry> Coming() const {
     std::vector<Entry> coming(buckets_[0].begin() + static_cast<std::ptrdiff_t>(taken_),

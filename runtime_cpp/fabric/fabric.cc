@@ -53,12 +53,6 @@ void Fabric::Connect(NodeId source, NodeId target, const net::LinkOptions& optio
                   {target, index});
 }
 
-void Fabric::FollowSchedules(Time now) {
-  schedules_.Apply(now, [&](net::EdgeId edge, double bytes_per_s) {
-    network_.SetCapacity(edge, bytes_per_s, now);
-  });
-}
-
 void Fabric::Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
                    std::shared_ptr<const Pace> pace) {
   endpoints_.at(worker).trainer =
@@ -77,11 +71,16 @@ Time Fabric::Advance(Time limit) {
       completed_.clear();
       network_.Advance(next, &completed_);
       happened_ += completed_.size();
-      for (const net::ConnectionId connection : completed_) Left(connection, next);
+      for (std::size_t i = 0; i < completed_.size(); ++i) {
+        PrefetchLeaving(i + 1);
+        Left(completed_[i], next);
+      }
     }
     while (agenda_.next() == next) {
       ++happened_;
-      Run(agenda_.Take(), next);
+      const Action action = agenda_.Take();
+      PrefetchArrivals();
+      Run(action, next);
     }
   }
   return now_;

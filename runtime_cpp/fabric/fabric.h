@@ -269,6 +269,9 @@ class Fabric {
   Action Own(Action::Kind kind, NodeId node) const {
     return {kind, node, 0, endpoints_[node].life};
   }
+  // What the next of `completed_`, and the next deliveries of this instant, will read (prefetch.cc).
+  void PrefetchLeaving(std::size_t next) const;
+  void PrefetchArrivals() const;
   void Run(const Action& action, Time now);
   void Left(net::ConnectionId connection, Time now);
   void Deliver(NodeId id, std::uint32_t message, Time now);

@@ -29,6 +29,12 @@ double Total(const LinkStats& stats) {
 
 // ---- edges and links ---------------------------------------------------------------------------
 
+void Fabric::FollowSchedules(Time now) {
+  schedules_.Apply(now, [&](net::EdgeId edge, double bytes_per_s) {
+    network_.SetCapacity(edge, bytes_per_s, now);
+  });
+}
+
 void Fabric::SetCapacity(net::EdgeId edge, double bytes_per_s, Time now) {
   programmed_ = true;
   now_ = std::max(now_, now);

@@ -1,11 +1,14 @@
 #include "kernels/memory.h"
 
+#include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <map>
 #include <mutex>
 
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 namespace geomx::kernels {
@@ -92,6 +95,31 @@ void GiveMemory(void* memory, std::size_t bytes) noexcept {
   }
   ::operator delete(memory, AlignmentOf(size));
 }
+
+#if defined(__linux__)
+namespace {
+
+std::uintptr_t HeapEnd() { return reinterpret_cast<std::uintptr_t>(sbrk(0)); }
+
+std::mutex joining;
+std::uintptr_t joined = HeapEnd();  // the heap below this
+
+}  // namespace
+
+void JoinHeapPages() {
+  constexpr std::uintptr_t kPages = 4 * kHugePage;
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, which not all C libraries define
+  const std::lock_guard lock(joining);
+  const std::uintptr_t end = HeapEnd() / kHugePage * kHugePage;
+  const std::uintptr_t first = (joined + kHugePage - 1) / kHugePage * kHugePage;
+  joined = std::min(joined, end);  // the heap may have shrunk
+  if (end < first + kPages) return;
+  madvise(reinterpret_cast<void*>(first), end - first, kCollapse);  // advice only
+  joined = end;
+}
+#else
+void JoinHeapPages() {}
+#endif
 
 std::size_t KeptMemory() { return Store::Instance().bytes(); }
 
