@@ -129,6 +129,14 @@ def test_impossible_rules_are_refused(rule: dict[str, Any], sentence: str) -> No
         read_network(with_rules(rule))
 
 
+def test_nodes_that_make_no_steps_have_no_rules() -> None:
+    content = to_node_link(read_network(with_rules()).graph)
+    server = next(node for node in content["nodes"] if node["kind"] == "server")
+    server["steps"] = [{"trace": [2]}]
+    with pytest.raises(ConfigError, match="a server makes no steps; give workers the rule"):
+        read_network(content)
+
+
 def test_a_trace_is_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "slow.csv").write_text("times\n1\n3.5\n")
     content = with_rules({"workers": ["party1"], "trace": "slow.csv"}, folder=str(tmp_path))

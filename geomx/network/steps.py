@@ -65,11 +65,14 @@ def spread_steps(graph: nx.DiGraph, folder: Path) -> None:
         folder: Base of relative paths of traces.
 
     Raises:
-        NetworkError: A rule is invalid, or applies to no worker.
+        NetworkError: A rule is invalid, or applies to no worker, or a node that is none has one.
     """
     workers = {node: data for node, data in graph.nodes(data=True) if data["kind"] == "worker"}
     for node, data in graph.nodes(data=True):
         if STEPS in data:
+            if data["kind"] != "worker":
+                kind = data["kind"].replace("_", " ")
+                refuse(f"{STEPS} of node {node}: a {kind} makes no steps; give workers the rule")
             own = _rules(data[STEPS], f"{STEPS} of node {node}", folder)
             if any("workers" in rule for rule in own):
                 refuse(f"{STEPS} of node {node}: workers is for the rules of the whole network")
