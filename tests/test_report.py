@@ -10,11 +10,13 @@ import pytest
 from rich.text import Text
 
 from geomx.pages import gantt, wan
+from geomx.pages.bars import Panel, bars
 from geomx.pages.charts import Series, line_chart, ticks
 from geomx.pages.markup import Markup, tag
 from geomx.pages.page import render
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
+from geomx.results.trace import Span
 from geomx.terminal import units
 from tests.report_fixture import graph, header, record, run
 
@@ -151,15 +153,61 @@ def test_utilisation_is_that_of_the_most_used_edge() -> None:
     load = {"bytes": 1_250_000, "messages": 1, "busy_s": 0.0}  # 10 Mbit
     (flow,) = wan.site_flows([one | load], graph(), seconds=2.0)
     assert (flow.source, flow.target) == ("beijing", "hub")
-    assert flow.utilisation == pytest.approx(10 / 2 / 50)  # beijing's uplink: 50 Mbit/s
-    assert flow.bottleneck == "beijing → beijing/wan, 50 Mbit/s"
+    assert flow.use.utilisation == pytest.approx(10 / 2 / 50)  # beijing's uplink: 50 Mbit/s
+    assert flow.use.bottleneck == "beijing → beijing/wan, 50 Mbit/s"
     known = {"source": "beijing", "target": "beijing/wan", "bytes": 5, "busy_s": 1.5}
     (flow,) = wan.site_flows([one | load], graph(), 2.0, [known | {"utilisation": 0.25}])
-    assert (flow.utilisation, flow.busy) == (0.25, 0.75)  # other nodes also send over it
+    assert (flow.use.utilisation, flow.use.busy) == (0.25, 0.75)  # other nodes also send over it
     picture = wan.drawing([one | load], graph(), 2.0, [known | {"utilisation": 0.25}])
     assert "25 %" in picture and "busy 75.0 % of the time" in picture
     (alone,) = wan.site_flows([one | load | {"busy_s": 1.0}], None, seconds=2.0)
-    assert alone.utilisation == 0.5
+    assert alone.use.utilisation == 0.5
+
+
+def test_map_and_tables_tell_the_same_utilisation(tmp_path: Path) -> None:
+    run(tmp_path)
+    results = Results.load(tmp_path)
+    seconds = results.summary["seconds"]
+    uses = wan.Uses(results.links, graph(), seconds, results.edges)
+    flows = wan.site_flows(results.links, graph(), seconds, results.edges)
+    for flow in flows:
+        of_links = [
+            uses.of(row)
+            for row in results.links
+            if (row["source"].split("/")[0], row["target"].split("/")[0])
+            == (flow.source, flow.target)
+        ]
+        assert flow.use in of_links
+        assert flow.use.utilisation == max(use.utilisation for use in of_links) > 0
+
+
+def test_the_early_timeline_has_an_exchange() -> None:
+    """Where the first iterations only compute, those around the first exchange are shown."""
+    rows = [
+        {"iteration": number, "start_s": float(number), "end_s": number + 1.0}
+        for number in range(12)
+    ]
+    work = [Span("a/worker0", "a", "forward", "compute", float(i), 0.9, {}) for i in range(12)]
+    sent = Span("a/worker0", "a", "push to a/server", "send", 5.5, 0.2, {})
+    before = Span("a/worker0", "a", "initial to a/server", "send", -0.5, 0.2, {})
+    assert gantt.windows([before, *work], rows)[0] == ("The first 3 iterations", 0.0, 3.0)
+    title = "Iterations 4 to 6, with the first exchange"
+    assert gantt.windows([before, *work, sent], rows)[0] == (title, 4.0, 7.0)
+    soon = sent._replace(start_s=2.5)
+    assert gantt.windows([*work, soon, sent], rows)[0] == ("The first 3 iterations", 0.0, 3.0)
+
+
+def test_the_best_value_is_marked_and_close_ones_are_dots() -> None:
+    values, texts = [0.97, None, 0.98], ["97.0 %", "not reached", "98.0 %"]
+    drawn = bars(
+        "title", ["a", "b", "c"], [Panel("t", values, texts, 0.97, "98.0 %", dots=True)], 0
+    )
+    assert drawn.count("<circle") == 2 and "<rect" not in drawn
+    assert re.findall(r'class="halo best"[^>]*>([^<]+)', drawn) == ["98.0 %"]
+    (base, _), (best, _) = re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', drawn)
+    assert float(best) - float(base) > 100  # on a scale of their own
+    plain = bars("title", ["a", "b", "c"], [Panel("t", values, texts, 0.97)], 0)
+    assert plain.count("<rect") == 2 and "<circle" not in plain
 
 
 def test_sites_with_coordinates_are_placed_by_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -135,6 +136,13 @@ def test_a_study_writes_one_report(capfd: pytest.CaptureFixture[str]) -> None:
     page = (directory / "report.html").read_text()
     for said in ("fsa network.delay_ms=60", "no such accel", 'href="iterations_2_seed_1/'):
         assert said in page
+    order = [row["name"] for row in rows if row["status"] == "done"]
+    names = re.findall(r'<th><a href="[^"]*/report.html">([^<]*)', page)
+    assert names[0] == order[0] and sorted(names) == sorted(order)
+    ranked = {row["name"]: row["figures"] for row in rows}
+    later = [ranked[name]["seconds_per_iteration"] for name in names[1:]]  # no target was set
+    assert later == sorted(later)
+    assert page.count('class="num best"') >= 3  # time per iteration, bytes, samples per second
     xml.dom.minidom.parse(str(directory / "chart.svg"))
 
 

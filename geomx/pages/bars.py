@@ -1,7 +1,8 @@
 """Bar charts: one line per run and one panel per quantity, to compare many runs at a glance.
 
 A panel may have a yardstick, a dashed line at the reference value; the run that is the reference
-itself has a colour of its own.
+itself has a colour of its own, and the best value of each panel is bold. A panel whose values are
+close together, compared with their size, may show dots on a scale of its own instead of bars.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ class Panel:
         values: One per run, 0 or more; None draws no bar.
         texts: Labels at the ends of the bars.
         yardstick: Reference value; None for none.
+        best: The label of the best values; empty if it is unknown.
+        dots: Whether to show dots on a scale from the smallest to the largest value.
     """
 
     title: str
     values: Sequence[float | None]
     texts: Sequence[str]
     yardstick: float | None = None
+    best: str = ""
+    dots: bool = False
 
 
 def bars(
@@ -60,25 +65,32 @@ def bars(
 
 def _panel(panel: Panel, left: float, special: int | None) -> Markup:
     known = [value for value in (*panel.values, panel.yardstick) if value is not None]
-    longest = max(known, default=0.0) or 1.0
-    scale = (PANEL - TEXT) / longest
+    least, most = (
+        (min(known, default=0.0), max(known, default=0.0))
+        if panel.dots
+        else (0.0, max(known, default=0.0))
+    )
+    scale = (PANEL - TEXT) / ((most - least) or most or 1.0)
     top, bottom = HEAD - 6, HEAD + len(panel.values) * LINE
     parts = [tag("text", panel.title, x=left, y=14.0, class_="tick")]
-    parts.append(tag("line", x1=left, x2=left, y1=top, y2=bottom, class_="grid"))
-    texts = []
-    for line, (value, text) in enumerate(zip(panel.values, panel.texts, strict=True)):
-        length = 0.0 if value is None else scale * value
-        if value is not None:
-            place = {"x": left, "y": HEAD + line * LINE + (LINE - BAR) / 2}
-            size = {"width": length, "height": BAR}
-            style = "series-1" if line == special else "series-0"
-            parts.append(tag("rect", **place, **size, class_=f"fill {style}"))
-        style = "halo tick" if value is None else "halo"
-        texts.append(tag("text", text, x=left + length + 5, y=_baseline(line), class_=style))
+    if not panel.dots:
+        parts.append(tag("line", x1=left, x2=left, y1=top, y2=bottom, class_="grid"))
     if panel.yardstick is not None:
-        at = left + scale * panel.yardstick
+        at = left + scale * (panel.yardstick - least)
         parts.append(tag("line", x1=at, x2=at, y1=top, y2=bottom, class_="yardstick"))
-    return join(*parts, *texts)
+    for line, (value, text) in enumerate(zip(panel.values, panel.texts, strict=True)):
+        length = 0.0 if value is None else scale * (value - least)
+        middle = HEAD + line * LINE + LINE / 2
+        style = "series-1" if line == special else "series-0"
+        if value is not None and panel.dots:
+            parts.append(tag("circle", cx=left + length, cy=middle, r=5.0, class_=f"fill {style}"))
+        elif value is not None:
+            size = {"width": length, "height": BAR}
+            parts.append(tag("rect", x=left, y=middle - BAR / 2, **size, class_=f"fill {style}"))
+        look = "halo tick" if value is None else "halo best" if text == panel.best else "halo"
+        beside = 5.0 + (5.0 if panel.dots else 0.0)
+        parts.append(tag("text", text, x=left + length + beside, y=_baseline(line), class_=look))
+    return join(*parts)
 
 
 def _baseline(line: int) -> float:

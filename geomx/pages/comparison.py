@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,19 @@ Figures = dict[str, float | None]
 
 @dataclass(frozen=True)
 class Figure:
-    """One of the quantities: field, label, short label, and the function that formats it."""
+    """A quantity: field, label, short label, its format, and which of several values is best."""
 
     field: str
     label: str
     short: str
     show: Any
+    better: Callable[..., float] = min
+
+    def best(self, rows: Iterable[Row]) -> str:
+        """Return the best value of finished `rows` as it is shown; empty if none has one."""
+        values = [row.figures.get(self.field) for row in rows]
+        known = [value for value in values if value is not None]
+        return str(self.show(self.better(known))) if known else ""
 
     def ratio(self, figures: Mapping[str, float | None], base: Mapping[str, float | None]) -> Any:
         """Return the quantity over the baseline's; None if one is missing or the latter is 0."""
@@ -55,8 +62,8 @@ FIGURES = (
     Figure("seconds_per_iteration", "time per iteration", "iteration", units.duration),
     Figure("seconds_to_target", "time to target", "to target", units.duration),
     Figure("wan_bytes", "over the WAN", "WAN", units.size),
-    Figure("samples_per_second", "samples per second", "samples/s", units.number),
-    Figure("accuracy", "final accuracy", "accuracy", units.share),
+    Figure("samples_per_second", "samples per second", "samples/s", units.number, max),
+    Figure("accuracy", "final accuracy", "accuracy", units.share, max),
 )
 DRAWN = ("seconds_per_iteration", "seconds_to_target", "wan_bytes", "accuracy")
 """Quantities in the chart and in the terminal's table, where space is limited."""
@@ -241,7 +248,7 @@ class Comparison:
 
     def chart(self) -> Markup:
         """Return a chart with a panel of bars per quantity and a line per finished variant."""
-        done = [row for row in self.rows if row.status == "done"]
+        done = self._ranked()
         panels = []
         for figure in self._shown():
             if figure.field not in DRAWN:
@@ -249,7 +256,8 @@ class Comparison:
             values = [row.figures[figure.field] for row in done]
             texts = [figure.show(value) if value is not None else "not reached" for value in values]
             base = self.rows[0].figures.get(figure.field)
-            panels.append(Panel(self.label(figure), values, texts, base))
+            best, dots = figure.best(done), figure.field == "accuracy"
+            panels.append(Panel(self.label(figure), values, texts, base, best, dots))
         special = 0 if done and done[0] is self.rows[0] else None
         return bars(self.title, [row.name for row in done], panels, special)
 
@@ -276,6 +284,19 @@ class Comparison:
             for figure in FIGURES
             if any(row.figures.get(figure.field) is not None for row in self.rows)
         ]
+
+    def _ranked(self) -> list[Row]:
+        """Return the finished variants: the baseline, then the others by time to the target.
+
+        Those that do not reach it come last, by time per iteration.
+        """
+
+        def rank(row: Row) -> tuple[bool, bool, float]:
+            reached = row.figures.get("seconds_to_target")
+            time_s = row.figures.get("seconds_per_iteration") if reached is None else reached
+            return row is not self.rows[0], reached is None, time_s or 0.0
+
+        return sorted((row for row in self.rows if row.status == "done"), key=rank)
 
     def _write_files(self) -> None:
         content = {
@@ -310,7 +331,9 @@ class Comparison:
             tag("p", lead, class_="lead"),
             command_line(self.overrides),
         )
-        told = "Shorter is better, except for accuracy. The dashed line is the baseline."
+        told = (
+            "The best values are bold. The dashed line is the baseline; others are sorted by time."
+        )
         body = [
             head,
             section("At a glance", self.chart(), tag("p", told, class_="note")),
@@ -326,12 +349,14 @@ class Comparison:
         for figure in shown:
             head += [tag("th", self.label(figure), class_="num"), tag("th", "ratio", class_="num")]
         body = []
-        for row in self.rows:
-            if row.status != "done":
-                continue
+        ranked = self._ranked()
+        best = {figure.field: figure.best(ranked) for figure in shown}
+        for row in ranked:
             cells = []
             for figure in shown:
-                cells.append(tag("td", figure.show(row.figures[figure.field]), class_="num"))
+                told = figure.show(row.figures[figure.field])
+                look = "num best" if told == best[figure.field] else "num"
+                cells.append(tag("td", told, class_=look))
                 text = ratio(row.against_baseline[figure.field])
                 cells.append(tag("td", text, class_="num soft"))
             link = tag("a", row.name, href=f"{row.directory}/report.html")

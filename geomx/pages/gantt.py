@@ -1,4 +1,6 @@
-"""The timeline of the page: the activity of nodes in the first iterations and in the last one.
+"""The timeline of the page: the activity of nodes in some early iterations and in the last one.
+
+The early ones are the first, or where nothing is sent in these, those around the first exchange.
 
 A node has one row: its own work as a bar, what it sends as a thin bar below. Adjacent short spans
 of one category are merged, so that the size of the page does not depend on that of the run.
@@ -61,14 +63,29 @@ def windows(spans: Sequence[Span], iterations: Sequence[Row]) -> list[Window]:
     numbers = sorted({row["iteration"] for row in iterations})
     if len(numbers) <= FIRST_ITERATIONS + 1:
         return [("The whole run", 0.0, end_of_run)]
-    early = [row for row in iterations if row["iteration"] <= numbers[FIRST_ITERATIONS - 1]]
-    late = [row for row in iterations if row["iteration"] == numbers[-1]]
-    begin, end = min(row["start_s"] for row in early), max(row["end_s"] for row in early)
-    last, over = min(row["start_s"] for row in late), max(row["end_s"] for row in late)
+    title, chosen = f"The first {FIRST_ITERATIONS} iterations", numbers[:FIRST_ITERATIONS]
+    begin, end = _bounds(iterations, chosen)
+    sends = (span.start_s for span in spans if span.category == "send" and span.start_s >= begin)
+    sent = min(sends, default=begin)
+    if sent > end:
+        number = min(
+            (row["iteration"] for row in iterations if row["start_s"] <= sent <= row["end_s"]),
+            default=numbers[-1],
+        )
+        place = min(max(numbers.index(number), 1), len(numbers) - 2)
+        chosen = numbers[place - 1 : place + 2]
+        title = f"Iterations {chosen[0]} to {chosen[-1]}, with the first exchange"
+        begin, end = _bounds(iterations, chosen)
     return [
-        (f"The first {FIRST_ITERATIONS} iterations", begin, end),
-        (f"The last iteration (number {numbers[-1]}, counted from 0)", last, over),
-    ]
+        (title, begin, end),
+        (f"The last iteration (number {numbers[-1]}, counted from 0)",
+         *_bounds(iterations, numbers[-1:])),
+    ]  # fmt: skip
+
+
+def _bounds(iterations: Sequence[Row], chosen: Sequence[int]) -> tuple[float, float]:
+    rows = [row for row in iterations if row["iteration"] in chosen]
+    return min(row["start_s"] for row in rows), max(row["end_s"] for row in rows)
 
 
 def sample(nodes: Sequence[str], party: dict[str, str]) -> list[str]:
@@ -113,10 +130,11 @@ def _chart(
                 parts.append(bar.draw(name, top, height))
         y += _ROW
     height = y + 28
-    for value in ticks(start, end, 8):
-        x = _GUTTER + (value - start) * scale
+    unit, per_unit = units.time_unit(end)
+    for value in ticks(start / per_unit, end / per_unit, 8):
+        x = _GUTTER + (value * per_unit - start) * scale
         parts.insert(0, tag("line", x1=x, x2=x, y1=2.0, y2=y, class_="grid"))
-        parts.append(tag("text", f"{value:g} s", x=x, y=y + 16, class_="tick middle"))
+        parts.append(tag("text", f"{value:g} {unit}", x=x, y=y + 16, class_="tick middle"))
     return svg(_WIDTH, height, title, *parts, class_="gantt")
 
 

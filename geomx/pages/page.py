@@ -61,7 +61,7 @@ def render(
         section("The WAN", *([wan.legend(), picture] if picture else [])),
         section("Load of the edges",
                  loads.chart(results.directory, timeline, graph, results.edges)),
-        section("Load per link", *_links(results.links, summary["seconds"])),
+        section("Load per link", *_links(results, graph)),
         section("Plugins in Python", *_python(summary)),
         section("Summary", _summary_table(summary), note(remark(summary))),
         footer(_BESIDE),
@@ -186,17 +186,19 @@ def _curves(results: Results) -> list[Markup]:
     if evaluations:
         loss.append(_held_out(evaluations, "loss"))
         accuracy.append(_held_out(evaluations, "accuracy"))
+    unit, per_unit = units.time_unit(max(map(iteration_s, rows), default=0.0))
     took = by_iteration(
-        "mean, band: fastest to slowest", "series-2", rows, "iteration", iteration_s
-    )
+        "mean, band: fastest to slowest", "series-2", rows, "iteration",
+        lambda row: iteration_s(row) / per_unit,
+    )  # fmt: skip
     figures = [
         line_chart("Loss over time", loss, x_label="seconds", x_text=units.duration,
                    y_text=units.decimals),
         line_chart("Accuracy over time", accuracy, x_label="seconds", x_text=units.duration,
                    y_text=units.share, y_range=(None, 1.0)),
-        line_chart("Time per iteration, in seconds", [took], x_label="iteration",
-                   x_text=lambda x: f"iteration {x:.0f}", y_text=units.duration,
-                   y_range=(0.0, None)),
+        line_chart(f"Time per iteration, in {unit}", [took], x_label="iteration",
+                   x_text=lambda x: f"iteration {x:.0f}", y_range=(0.0, None),
+                   y_text=lambda y: units.duration(y * per_unit)),
     ]  # fmt: skip
     shown = [figure for figure in figures if figure]
     return [tag("div", *shown, class_="charts")] if shown else []
@@ -281,37 +283,38 @@ def _dropped(timeline: Timeline) -> Markup:
     return tag("p", f"{told} those from the middle of the run.", class_="note")
 
 
-def _links(links: Sequence[Row], seconds: float | None) -> list[Markup]:
+def _links(results: Results, graph: nx.Graph | None) -> list[Markup]:
+    uses = wan.Uses(results.links, graph, results.summary["seconds"], results.edges)
+    most = max((row["bytes"] for row in results.links), default=0) or 1  # one scale for both tables
     parts = []
     for kind, heading in (("wan", "WAN"), ("lan", "LAN")):
-        rows = sorted((r for r in links if r["kind"] == kind), key=lambda r: -r["bytes"])
+        rows = sorted((r for r in results.links if r["kind"] == kind), key=lambda r: -r["bytes"])
         if not rows:
             continue
         shown = rows[: MOST_LINKS[kind]]
-        most = rows[0]["bytes"] or 1
-        head = [tag("th", text) for text in (f"{heading} link", "bytes", "", "busy", "")]
-        body = [_link(row, most, seconds) for row in shown]
+        head = [tag("th", text) for text in (f"{heading} link", "bytes", "", "utilisation", "")]
+        body = [_link(row, most, uses.of(row)) for row in shown]
         content = (tag("thead", tag("tr", *head)), tag("tbody", *body))
         parts.append(tag("table", *content, class_="bars links"))
         rest = rows[len(shown) :]
         if rest:
             told = f"{len(rest)} more links carried {units.size(sum(r['bytes'] for r in rest))}."
             parts.append(tag("p", f"{told} links.csv has them all.", class_="note"))
-    return parts
+    told = "Utilisation is that of the busiest edge of the route, with what others send over it."
+    return [*parts, tag("p", told, class_="note")] if parts else []
 
 
-def _link(row: Row, most: int, seconds: float | None) -> Markup:
-    busy = row["busy_s"] / seconds if seconds else None
+def _link(row: Row, most: int, use: wan.Use) -> Markup:
     name = f"{row['source']} → {row['target']}"
     tip = f"{name}\n{row['bytes']:,} bytes in {row['messages']:,} messages"
-    tip += f"\nbusy for {units.duration(row['busy_s'])}"
+    tip += f"\nsending for {units.duration(row['busy_s'])}\n{use}"
     return tag(
         "tr",
         tag("th", name),
         tag("td", tag("div", _fill(row["bytes"] / most, "c-send"), class_="stack")),
         tag("td", units.size(row["bytes"]), class_="num"),
-        tag("td", tag("div", _fill(busy or 0.0, "series-2"), class_="stack")),
-        tag("td", units.share(busy, 0), class_="num"),
+        tag("td", tag("div", _fill(use.utilisation, "series-2"), class_="stack")),
+        tag("td", units.share(use.utilisation, 0), class_="num"),
         data_tip=tip,
     )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -34,18 +34,36 @@ LEVELS = ((0.2, "below 20 %"), (0.5, "20 to 50 %"), (0.8, "50 to 80 %"), (math.i
 Point = tuple[float, float]
 
 
+@dataclass(frozen=True)
+class Use:
+    """How much of a route is used.
+
+    Attributes:
+        utilisation: Of its most utilised edge: a fraction.
+        bottleneck: That edge and its bandwidth; empty if unknown.
+        busy: Fraction of the time during which the edge was busy; None if unknown.
+    """
+
+    utilisation: float = 0.0
+    bottleneck: str = ""
+    busy: float | None = None
+
+    def __str__(self) -> str:
+        told = f"{units.share(self.utilisation)} of the bandwidth used"
+        if self.busy is not None:
+            told += f", busy {units.share(self.busy)} of the time"
+        return f"{told}: {self.bottleneck}" if self.bottleneck else told
+
+
 @dataclass
 class Flow:
-    """All traffic from one site to another."""
+    """All traffic from one site to another; `use` is that of its busiest link."""
 
     source: str
     target: str
     bytes: int = 0
     messages: int = 0
-    utilisation: float = 0.0
-    bottleneck: str = ""
-    busy: float | None = None
-    links: list[tuple[str, str]] = field(default_factory=list)
+    use: Use = Use()
 
 
 def drawing(
@@ -119,43 +137,71 @@ def site_flows(
         links: Rows of ``links.csv``.
         graph: The network as used, None if unknown.
         seconds: Duration of the run.
-        edges: Rows of ``edges.csv``; if empty, loads are summed over the WAN's links.
+        edges: Rows of ``edges.csv``; see `Uses`.
 
     Returns:
-        Flows by bytes, the largest last; utilisation is a fraction.
+        Flows by bytes, the largest last.
     """
     flows: dict[tuple[str, str], Flow] = {}
-    loads: dict[tuple[str, str], float] = defaultdict(float)
-    routes = Ways(graph)
+    uses = Uses(links, graph, seconds, edges)
     for row in links:
         if row["kind"] != "wan":
             continue
-        source, target = row["source"], row["target"]
-        pair = (site_of(source, graph), site_of(target, graph))
+        pair = (site_of(row["source"], graph), site_of(row["target"], graph))
         flow = flows.setdefault(pair, Flow(*pair))
         flow.bytes += row["bytes"]
         flow.messages += row["messages"]
-        flow.links.append((source, target))
-        for edge in routes(source, target):
-            loads[edge] += row["bytes"]
-        if graph is None and seconds:
-            flow.utilisation = max(flow.utilisation, row["busy_s"] / seconds)
-    known = {(row["source"], row["target"]): row for row in edges}
-    for flow in flows.values():
-        for link in flow.links:
-            for edge in routes(*link):
-                mbps = graph.edges[edge].get("bandwidth_mbps") if graph is not None else None
-                if not mbps or not math.isfinite(mbps) or not seconds:
-                    continue
-                used = loads[edge] * 8 / (mbps * 1e6 * seconds)
-                if edge in known:
-                    used = known[edge]["utilisation"] or 0.0
-                if used > flow.utilisation:
-                    flow.utilisation = used
-                    flow.bottleneck = f"{edge[0]} → {edge[1]}, {mbps:g} Mbit/s"
-                    if edge in known:
-                        flow.busy = known[edge]["busy_s"] / seconds
+        use = uses.of(row)
+        if use.utilisation > flow.use.utilisation:
+            flow.use = use
     return sorted(flows.values(), key=lambda flow: flow.bytes)
+
+
+class Uses:
+    """How much of their route the links of a run use.
+
+    Args:
+        links: Rows of ``links.csv``.
+        graph: The network as used, None if unknown.
+        seconds: Duration of the run.
+        edges: Rows of ``edges.csv``; if empty, loads are summed over the links.
+    """
+
+    def __init__(
+        self,
+        links: Sequence[Row],
+        graph: nx.Graph | None,
+        seconds: float | None,
+        edges: Sequence[Row] = (),
+    ) -> None:
+        self._graph, self._seconds = graph, seconds
+        self._edges = {(row["source"], row["target"]): row for row in edges}
+        self._routes = Ways(graph)
+        self._loads: dict[tuple[str, str], float] = defaultdict(float)
+        for row in links:
+            for edge in self._routes(row["source"], row["target"]):
+                self._loads[edge] += row["bytes"]
+
+    def of(self, link: Row) -> Use:
+        """Return the use of the most utilised edge of a link's route.
+
+        Args:
+            link: A row of ``links.csv``.
+        """
+        if self._graph is None or not self._seconds:
+            return Use(link["busy_s"] / self._seconds if self._seconds else 0.0)
+        route = self._routes(link["source"], link["target"])
+        return max(map(self._of_edge, route), key=lambda use: use.utilisation, default=Use())
+
+    def _of_edge(self, edge: tuple[str, str]) -> Use:
+        assert self._graph is not None and self._seconds
+        mbps = self._graph.edges[edge].get("bandwidth_mbps")
+        if not mbps or not math.isfinite(mbps):
+            return Use()
+        name = f"{edge[0]} → {edge[1]}, {mbps:g} Mbit/s"
+        if known := self._edges.get(edge):
+            return Use(known["utilisation"] or 0.0, name, known["busy_s"] / self._seconds)
+        return Use(self._loads[edge] * 8 / (mbps * 1e6 * self._seconds), name)
 
 
 def site_of(node: str, graph: nx.Graph | None) -> str:
@@ -315,14 +361,11 @@ def _arrow(flow: Flow, places: Mapping[str, Point], most: int, labelled: bool) -
     neck = (tip[0] - head * math.cos(angle), tip[1] - head * math.sin(angle))
     wing = (math.sin(angle) * head * 0.55, -math.cos(angle) * head * 0.55)
     corners = (tip, (neck[0] + wing[0], neck[1] + wing[1]), (neck[0] - wing[0], neck[1] - wing[1]))
-    level = next(i for i, (limit, _) in enumerate(LEVELS) if flow.utilisation < limit)
-    used = f"{units.share(flow.utilisation)} of the bandwidth used"
-    if flow.busy is not None:
-        used += f", busy {units.share(flow.busy)} of the time"
+    level = next(i for i, (limit, _) in enumerate(LEVELS) if flow.use.utilisation < limit)
     tip_lines = [
         f"{flow.source} → {flow.target}",
         f"{units.size(flow.bytes)} in {flow.messages:,} messages",
-        f"{used}: {flow.bottleneck}" if flow.bottleneck else used,
+        str(flow.use),
     ]
     curve = f"M{start[0]:.1f} {start[1]:.1f}Q{control[0]:.1f} {control[1]:.1f}"
     parts = [
@@ -330,7 +373,7 @@ def _arrow(flow: Flow, places: Mapping[str, Point], most: int, labelled: bool) -
         tag("polygon", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in corners)),
     ]
     if labelled:
-        text = f"{units.size(flow.bytes)} · {units.share(flow.utilisation, 0)}"
+        text = f"{units.size(flow.bytes)} · {units.share(flow.use.utilisation, 0)}"
         x, y = (start[0] + 2 * control[0] + tip[0]) / 4, (start[1] + 2 * control[1] + tip[1]) / 4
         x, y = x + side_x * 0.6, y + side_y * 0.6 + 4
         parts.append(tag("text", text, x=x, y=y, class_="tick middle halo"))

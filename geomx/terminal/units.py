@@ -35,6 +35,13 @@ def duration(seconds: float | None) -> str:
     return f"{_three_digits(seconds)} s"
 
 
+def time_unit(longest_s: float) -> tuple[str, float]:
+    """Return the unit in which `duration` shows a time, and its seconds, for axes of charts."""
+    if longest_s < 0.9995e-3:
+        return "µs", 1e-6
+    return ("ms", 1e-3) if longest_s < 0.9995 else ("s", 1.0)
+
+
 def number(value: float | None) -> str:
     """Format a plain number with three significant digits and separated thousands."""
     return DASH if value is None or not math.isfinite(value) else _three_digits(value)
