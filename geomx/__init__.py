@@ -19,6 +19,7 @@ _EXPORTS = {
     "Codec": "geomx.plugin",
     "CodecCosts": "geomx.options.costs",
     "ConfigError": "geomx.errors",
+    "Contribution": "geomx.plugin.rounds",
     "Coordinator": "geomx.plugin.coordination",
     "GeomxError": "geomx.errors",
     "Group": "geomx.plugin.coordination",
@@ -34,6 +35,7 @@ _EXPORTS = {
     "PluginError": "geomx.errors",
     "Refused": "geomx.errors",
     "Results": "geomx.results.results",
+    "RoundPolicy": "geomx.plugin.rounds",
     "Shard": "geomx.plugin",
     "Site": "geomx.plugin.coordination",
     "Slicer": "geomx.plugin",
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
         native_options,
     )
     from geomx.plugin.party import PartyModel, PartySync
+    from geomx.plugin.rounds import Contribution, RoundPolicy
     from geomx.plugin.sync import SyncPolicy, WorkerSync
     from geomx.plugin.tracking import TrackedRun, Tracker
     from geomx.plugin.wan import WanModel
@@ -88,6 +91,7 @@ __all__ = [
     "Codec",
     "CodecCosts",
     "ConfigError",
+    "Contribution",
     "Coordinator",
     "GeomxError",
     "Group",
@@ -103,6 +107,7 @@ __all__ = [
     "PluginError",
     "Refused",
     "Results",
+    "RoundPolicy",
     "Shard",
     "Site",
     "Slicer",

@@ -13,7 +13,7 @@ HEADER_BYTES: int = 80
 
 MAX_SHARD_ELEMENTS: int = 1073741824
 
-WIRE_VERSION: int = 4
+WIRE_VERSION: int = 5
 
 def build_info() -> dict[str, str]:
     """
@@ -32,6 +32,9 @@ class Coordinator:
 class OptimizerFactory:
     """A handle of a plugin's optimizer."""
 
+class RoundPolicy:
+    """A handle of the global servers' part of a sync policy."""
+
 class PartyPolicy:
     """A handle of a local server's part of a sync policy."""
 
@@ -48,6 +51,14 @@ def native_slicer(name: str, options: Mapping[str, float]) -> Slicer:
 
 def native_policy(name: str, options: Mapping[str, float]) -> PartyPolicy:
     """Return the compiled party policy `name`; ValueError if there is none."""
+
+def native_rounds(name: str, options: Mapping[str, float]) -> RoundPolicy:
+    """Return the compiled round policy `name`; ValueError if there is none."""
+
+def quorum_rounds(parties: int, deadline_s: float) -> RoundPolicy:
+    """
+    Return a round policy that closes a round that long after so many parties have contributed.
+    """
 
 def natives() -> dict[str, list[str]]:
     """Return the names of the compiled parts, by kind."""
@@ -84,8 +95,15 @@ class NodeConfig:
         optimizer; 0: they exchange gradients.
         """
 
-    def set_quorum(self, parties: int, deadline_s: float) -> None:
-        """Let global rounds close with that many parties, after a deadline."""
+    def set_round_policy(self, policy: RoundPolicy) -> None:
+        """On a global server: set when rounds close, if `early_rounds`."""
+
+    @property
+    def early_rounds(self) -> bool:
+        """Whether global rounds may close without parties that are late."""
+
+    @early_rounds.setter
+    def early_rounds(self, arg: bool, /) -> None: ...
 
     @property
     def parents(self) -> list[int]: ...
@@ -595,9 +613,9 @@ class Fabric:
     def take_notices(self) -> list:
         """
         Return and clear the notices for Python: (node, kind, key, round, text, reason, values,
-        partial); partial, in notices of that kind, is (shard, workers, global round, late) of a round
-        without some nodes, or with contributions that were late: (node, round that it was pushed
-        for). text is bytes in notices of kind state.
+        partial); partial, in notices of that kind, is (shard, workers, global round, late, dropped) of a
+        round without some nodes, or with contributions that were late: (node, round that it was
+        pushed for), the last `dropped` of which do not count. text is bytes in notices of kind state.
         """
 
     def expect_faults(self) -> None:
@@ -973,6 +991,11 @@ def overlay_order(direction: str, root: int, key: int, shard: int, round: int, t
     Return an order to send the contribution (push) or the value (pull) to `target`, as numbers.
     """
 
+def python_rounds(prototype: object, label: str = '') -> RoundPolicy:
+    """
+    Return a handle of a round policy in Python (geomx.plugin.RoundPolicy).
+    """
+
 CODEC_ABI: int = 2
 
 def library_codec(path: str, options: Mapping[str, float], label: str) -> Codec:
@@ -1170,7 +1193,7 @@ class Loop:
 
     def members(self) -> list:
         """
-        Return notices of participation since the last call: (monotonic s, kind, names, key, shard, round, global round, workers, late); kinds: gone, back, moved, takes_part, partial.
+        Return notices of participation since the last call: (monotonic s, kind, names, key, shard, round, global round, workers, late, dropped); kinds: gone, back, moved, takes_part, partial.
         """
 
     def close(self) -> None:
@@ -1195,6 +1218,9 @@ class Loop:
         """
         Contribute to the next round; return the round. The float32 array is referenced, not copied. `absent`: the array is zeros, as this worker has no gradient; a round without any contribution changes nothing.
         """
+
+    def set_made(self, steps: int) -> None:
+        """State the local steps that the next pushes include."""
 
     def request(self, key: int) -> None:
         """Request the current value, which completes its round."""

@@ -15,8 +15,9 @@ import simpy
 
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
+from geomx.experiment.rounds import may_lack_some
 from geomx.options.schema import restart_delay_s
-from geomx.results.participation import Partial, Shards
+from geomx.results.participation import Partial, Shards, divided
 from geomx.sim.protocols import Notice, Running, Worker
 from geomx.sim.worker import SimulatedWorker
 from geomx.training.pace import NS
@@ -25,7 +26,7 @@ KILLED = "it was killed by the scenario"
 
 
 class Members:
-    """The processes of a simulation that continues without lost nodes.
+    """The processes of a simulation that continues without nodes that are lost or late.
 
     Args:
         simulation: The simulation before its start.
@@ -48,6 +49,13 @@ class Members:
         self.out_of_reach: Callable[[int], bool] = lambda node: False
         self._left = False  # a worker has completed its training
         self._end = simulation.env.event()
+
+    @classmethod
+    def of(cls, simulation: Running) -> Members | None:
+        """Return those of a simulation before its start; None if all take part in all rounds."""
+        experiment = simulation.experiment
+        some = may_lack_some(experiment.cluster, experiment.selection, experiment.faults)
+        return cls(simulation) if some else None
 
     def start(self) -> simpy.Event:
         """Start the training of all workers; return the event of the last one's end."""
@@ -185,12 +193,13 @@ class Members:
             self._ended_with.setdefault(server.id, []).append(nodes[node])
             self.kill(nodes[node], reason)
         elif partial is not None:
-            shard, workers, above, late = partial
+            shard, workers, above, late, dropped = partial
             tensor = simulation.tensor_name(key)
             absent = tuple(nodes[int(each)].name for each in values)
             tardy = tuple(f"{nodes[who].name}:{meant}" for who, meant in late)
             name = nodes[node].name
-            row = Partial(now_s, name, tensor, shard, number, above, workers, absent, tardy)
+            about = (name, tensor, shard, number, above, workers, absent)
+            row = Partial(now_s, *about, *divided(tardy, dropped))
             self._participation.partial(row)
         else:
             return False

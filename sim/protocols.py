@@ -25,10 +25,11 @@ from geomx.training.pace import Pace
 from geomx.training.steps import Steps
 from geomx.workload import Model
 
-Partial = tuple[int, int, int, list[tuple[int, int]]]
+Partial = tuple[int, int, int, list[tuple[int, int]], int]
 Notice = tuple[int, str, int, int, str, str, list[float], Partial | None]
 """What the fabric tells: node, kind, key, round, text, reason, values, and of a round that was
-closed without some nodes, or with late contributions: (shard, workers, global round, late)."""
+closed without some nodes, or with late contributions: (shard, workers, global round, late, how
+many of the late count in no sum)."""
 OF_TRAINERS = frozenset({"forward", "ready", "reply"})
 """The kinds of notices that continue a worker and concern nothing else."""
 

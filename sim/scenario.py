@@ -48,11 +48,12 @@ class Acts:
 
     Args:
         simulation: The simulation, built.
-        members: The processes of a run that continues without lost nodes; None for other runs.
+        members: The processes of a run that continues without lost or late nodes; None for others.
     """
 
     def __init__(self, simulation: Running, members: Members | None) -> None:
-        self._simulation, self._members = simulation, members
+        self._simulation = simulation
+        self._members = members if simulation.experiment.faults.continues else None
         self._cuts: Counter[int] = Counter()  # of the links of each node
         if members:
             members.out_of_reach = lambda node: self._cuts[node] > 0

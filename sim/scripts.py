@@ -19,6 +19,7 @@ import simpy
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
+from geomx.experiment.rounds import close_early
 from geomx.experiment.wiring import PlacedShard
 from geomx.limits.watchdog import if_abandoned
 from geomx.pages import page
@@ -183,6 +184,12 @@ def simulate_script(
     if experiment.faults.continues:
         remedy = "must be stop where a script is simulated"
         raise ConfigError("faults.on_loss", experiment.faults.on_loss, remedy)
+    if close_early(experiment.cluster, experiment.selection, experiment.faults):
+        remedy = (
+            "closes rounds without parties that are late, which no simulated script supports: "
+            "choose options with which rounds wait for all"
+        )
+        raise ConfigError("sync", experiment.selection.sync[0], remedy)
     experiment = replace(
         experiment, workload=workload_of(command), numerics=True, iterations=0, mode="sim"
     )

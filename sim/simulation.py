@@ -202,8 +202,7 @@ class Simulation:
         started = time.monotonic()
         self.repetition = Repetition(self)
         total = self.experiment.iterations * len(self.workers)
-        if self.experiment.faults.continues:
-            self.members = Members(self)
+        self.members = Members.of(self)
         self.acts = Acts(self, self.members)
         if self.members or self.experiment.event_schedule or self.programmed:
             self.fabric.expect_faults()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.events import Event
+from geomx.experiment.rounds import close_early
 from geomx.plugin.parts import as_vector, optimizer_text
 from geomx.sim.protocols import IterationRow, Notice, Running
 from geomx.training.flights import Answer, Flights
@@ -65,6 +66,8 @@ class SimulatedWorker:
         experiment = simulation.experiment
         self.steps = Steps(simulation.policy, experiment.cluster, spec, experiment.iterations)
         self.steps.train([tensor.elements for tensor in experiment.workload.tensors])
+        selection, faults = experiment.selection, experiment.faults
+        self._early = close_early(experiment.cluster, selection, faults)
         self._optimizers: list[_core.Optimizer] = []
         local = simulation.local_optimizer
         if local is not None and simulation.model is not None:
@@ -170,7 +173,7 @@ class SimulatedWorker:
         are applied, so that the workers of a party leave out the same steps.
         """
         experiment, fabric = self.simulation.experiment, self.simulation.fabric
-        if experiment.faults.quorum is not None:
+        if self._early:
             keys = range(len(experiment.workload.tensors))
             flights = self.steps.flights
             arrived = keys if flights is None else (*flights.due, *flights.early)

@@ -237,11 +237,11 @@ def test_large_shards_are_divided_only_where_no_value_changes(
     spec = alone.member.spec
     selection = Registry.discover().select((sync, {}), [(name, {}) for name in accel])
     assert streaming.streams(selection, spec.cluster, spec.faults) == streams
-    assert streaming.answered_whole(selection, spec.faults) == whole
+    assert streaming.answered_whole(selection, spec.cluster, spec.faults) == whole
     assert alone.member.streams
     quorum = replace(spec.faults, quorum=1, deadline_s=1.0, on_loss="continue")
     assert not streaming.streams(alone.member.selection, spec.cluster, quorum)
-    assert not streaming.answered_whole(alone.member.selection, quorum)
+    assert not streaming.answered_whole(alone.member.selection, spec.cluster, quorum)
 
 
 @given(sizes=st.lists(st.integers(1, 3 * streaming.STREAMED_ELEMENTS), min_size=1, max_size=4))

@@ -34,8 +34,8 @@ SECTIONS = {found[0].split("(")[0]: found for found in HEADING.findall(PAGE)}
 OPTIONAL = {"geomx.torch": "torch", "geomx.mxnet": "mxnet"}
 NOUNS = (
     geomx.Codec, geomx.Slicer, geomx.Partitioner, geomx.Placement, geomx.SyncPolicy,
-    geomx.WorkerSync, geomx.PartySync, geomx.PartyModel, geomx.Coordinator, geomx.Optimizer,
-    geomx.Tracker, geomx.WanModel,
+    geomx.WorkerSync, geomx.PartySync, geomx.PartyModel, geomx.RoundPolicy, geomx.Coordinator,
+    geomx.Optimizer, geomx.Tracker, geomx.WanModel,
 )  # fmt: skip
 
 

@@ -1,10 +1,12 @@
-"""Global rounds that close without late parties (``faults.quorum``, ``faults.deadline_s``)."""
+"""Global rounds that close without late parties: ``faults.quorum``, and policies that decide."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from geomx import runner
@@ -17,7 +19,9 @@ from geomx.results.results import Results
 FAST = ["east/worker0", "west/worker0"]
 
 
-def words(folder: Path, speed: float, *more: str) -> list[str]:
+def words(
+    folder: Path, speed: float, *more: str, quorum: Sequence[str] = ("faults.quorum=2",)
+) -> list[str]:
     """Return the words of a run of three parties of one worker, the third of which is slower."""
     access = {"uplink_mbps": 400, "downlink_mbps": 400}
     network: dict[str, Any] = {
@@ -32,7 +36,7 @@ def words(folder: Path, speed: float, *more: str) -> list[str]:
     path = folder.parent / "network.yaml"
     path.write_text(str(network))
     return [
-        f"network={path}", "iterations=12", "faults.on_loss=continue", "faults.quorum=2",
+        f"network={path}", "iterations=12", "faults.on_loss=continue", *quorum,
         "workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20",
         f"hydra.run.dir={folder}", *more,
     ]  # fmt: skip
@@ -125,3 +129,83 @@ def test_what_cannot_be_is_refused(tmp_path: Path, key: str, more: list[str]) ->
 def test_a_share_is_rounded_up() -> None:
     options = FaultOptions(on_loss="continue", quorum=0.5, deadline_s=1)
     assert [options.quorum_of(parties) for parties in (2, 3, 4)] == [1, 2, 2]
+
+
+# ---- policies of sync algorithms ----
+
+DILOCO = ["+sync=diloco", "sync.h=4", "iterations=24"]
+
+
+def trained(folder: Path, speed: float, *more: str) -> Results:
+    return runner.run(*words(folder, speed, *DILOCO, *more, quorum=()))
+
+
+def same_parameters(one: Results, other: Results) -> bool:
+    pairs = zip(one.parameters().values(), other.parameters().values(), strict=True)
+    return all(np.array_equal(first, second) for first, second in pairs)
+
+
+@pytest.mark.needs("diloco")
+def test_a_quorum_of_all_parties_changes_no_bit(tmp_path: Path) -> None:
+    """Nor do weights by tokens, where all make the same steps."""
+    plain = trained(tmp_path / "plain", 0.3)
+    for number, more in enumerate((["sync.quorum=3"], ["sync.weights=tokens"])):
+        assert same_parameters(trained(tmp_path / str(number), 0.3, *more), plain)
+
+
+@pytest.mark.needs("diloco")
+def test_a_policy_closes_rounds_as_the_quorum_of_the_faults_does(tmp_path: Path) -> None:
+    found = []
+    for whose in ("faults", "sync"):
+        folder = tmp_path / whose
+        more = [f"{whose}.quorum=2", f"{whose}.deadline_s=0.01"]
+        if whose == "sync":
+            more.append("faults.on_loss=stop")  # lateness is no loss
+        found.append(trained(folder, 0.3, *more))
+        assert found[-1].summary["participation"]["late"] > 0
+    assert took_part(tmp_path / "faults") == took_part(tmp_path / "sync")
+    assert same_parameters(*found)
+
+
+@pytest.mark.needs("diloco")
+def test_weights_count_the_steps_of_fragments_that_are_left_out(tmp_path: Path) -> None:
+    """The slow party leaves steps out, so that some of its changes are of fewer than h steps."""
+    more = ["sync.quorum=2", "sync.deadline_s=0.01", "sync.fragments=2", "sync.tau=1"]
+    equal = trained(tmp_path / "equal", 0.3, *more)
+    tokens = trained(tmp_path / "tokens", 0.3, *more, "sync.weights=tokens")
+    assert took_part(tmp_path / "equal") == took_part(tmp_path / "tokens")
+    assert not same_parameters(equal, tokens)
+
+
+@pytest.mark.needs("diloco")
+def test_cuts_and_kills_cost_a_round_the_deadline_at_most(tmp_path: Path) -> None:
+    """Until a silent party counts as lost, nobody waits for it longer than the deadline."""
+    scenario = (
+        "scenario=[{cut: [south, hub], at_s: 0.2, for_s: 1.5},"
+        "{kill: west/server, at_s: 2.2},{kill: any worker, at_s: 2.9}]"
+    )
+    more = ["iterations=120", "faults.suspect_s=0.6", scenario]
+    longest = []
+    for number, quorum in enumerate(([], ["sync.quorum=1", "sync.deadline_s=0.05"])):
+        results = trained(tmp_path / str(number), 1.0, *more, *quorum)
+        rows = rows_of(results, FAST[0])
+        longest.append(max(row["end_s"] - row["start_s"] for row in rows))
+    assert longest[0] > 0.5
+    assert longest[1] < 0.05 + 0.2
+
+
+@pytest.mark.parametrize(
+    ("key", "more"),
+    [
+        ("faults.quorum", ["faults.quorum=2", "faults.deadline_s=1", "sync.quorum=2"]),
+        ("faults.durable", ["faults.on_loss=wait", "faults.durable=log", "sync.quorum=2"]),
+        ("sync", ["accel=[tsengine]", "faults.on_loss=stop", "sync.quorum=2"]),
+        ("sync.quorum", ["sync.quorum=4"]),
+        ("sync.deadline_s", ["sync.deadline_s=1"]),
+    ],
+)
+@pytest.mark.needs("diloco")
+def test_a_policy_that_cannot_work_is_refused(tmp_path: Path, key: str, more: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose(words(tmp_path / "run", 1.0, *DILOCO, *more, quorum=()))
+    assert caught.value.key == key

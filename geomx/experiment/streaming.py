@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from geomx.cluster import Cluster
+from geomx.experiment.rounds import close_early
 from geomx.experiment.wiring import PlacedShard
 from geomx.options.schema import FaultOptions
 from geomx.plugin.selection import Selection
@@ -21,8 +22,8 @@ STREAMED_ELEMENTS = 2**18
 def streams(selection: Selection, cluster: Cluster, faults: FaultOptions) -> bool:
     """Return whether it makes no difference to any value how finely tensors are divided.
 
-    Codecs, slicers, overlays, parties' policies and optimizers of plugins see shards, and with a
-    quorum each shard has contributors of its own.
+    Codecs, slicers, overlays, parties' policies and optimizers of plugins see shards, and where
+    rounds close without parties that are late, each shard has contributors of its own.
 
     Args:
         selection: The plugins.
@@ -30,22 +31,25 @@ def streams(selection: Selection, cluster: Cluster, faults: FaultOptions) -> boo
         faults: Treatment of lost nodes.
     """
     hooks = ("codec", "slicer", "overlay", "optimizer")
-    if faults.quorum is not None or any(selection.answers(f"geomx_{hook}") for hook in hooks):
+    if any(selection.answers(f"geomx_{hook}") for hook in hooks):
+        return False
+    if close_early(cluster, selection, faults):
         return False
     policy = selection.sync_policy(cluster)
     return all(policy.party_policy(cluster, party) is None for party in cluster.parties)
 
 
-def answered_whole(selection: Selection, faults: FaultOptions) -> bool:
+def answered_whole(selection: Selection, cluster: Cluster, faults: FaultOptions) -> bool:
     """Return whether all of a push has left when the value after it arrives.
 
-    Best-effort slices may leave later, and with a quorum a round ends without the slowest.
+    Best-effort slices may leave later, and a round that closes early ends without the slowest.
 
     Args:
         selection: The plugins.
+        cluster: The nodes.
         faults: Treatment of lost nodes.
     """
-    return faults.quorum is None and not selection.answers("geomx_slicer")
+    return not (selection.answers("geomx_slicer") or close_early(cluster, selection, faults))
 
 
 def streamed(shards: Sequence[PlacedShard]) -> list[PlacedShard]:

@@ -8,6 +8,7 @@ from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import warn_of_idle_plugins
 from geomx.experiment.links import wan_ways
 from geomx.experiment.live_events import check_live_events
+from geomx.experiment.rounds import check_rounds, needs_all
 from geomx.network.sharing import SHARING
 from geomx.network.steps import draws_steps
 from geomx.network.warnings import LOSS_BASED, warn_of_uneven_round_trips
@@ -41,8 +42,7 @@ def validate(experiment: Experiment) -> None:
     _check_fragments(experiment)
     if experiment.faults.continues:
         _check_continues(experiment)
-    if experiment.faults.quorum is not None:
-        _check_quorum(experiment, experiment.faults.quorum)
+    check_rounds(cluster, selection, experiment.faults)
     warn_of_idle_plugins(experiment)
     if experiment.tcp.congestion in LOSS_BASED:
         warn_of_uneven_round_trips(experiment.tcp.congestion, wan_ways(cluster, selection))
@@ -164,44 +164,12 @@ def _check_fragments(experiment: Experiment) -> None:
         raise ConfigError("faults.durable", "log", remedy)
 
 
-def _check_quorum(experiment: Experiment, quorum: float) -> None:
-    """Check that global rounds can close without parties that are late.
-
-    Raises:
-        ConfigError: There are fewer parties, or the sync algorithm has no common rounds, or plans
-            the steps of all workers.
-    """
-    cluster, selection = experiment.cluster, experiment.selection
-    parties, name = len(cluster.parties), selection.sync[0]
-    remedy = "leave faults.quorum and faults.deadline_s out"
-    if quorum > parties:
-        raise ConfigError("faults.quorum", quorum, f"must be at most {parties}, the parties")
-    if not selection.sync_policy(cluster).together:
-        why = f"sync={name} applies each party's push by itself and has no common rounds"
-        raise ConfigError("faults.quorum", quorum, f"{why}; {remedy}")
-    if selection.coordinators(cluster):
-        why = f"sync={name} plans the steps of all workers so that none is late"
-        raise ConfigError("faults.quorum", quorum, f"{why}; {remedy}")
-
-
 def _check_continues(experiment: Experiment) -> None:
     """Check that rounds can complete without lost nodes.
 
     Raises:
-        ConfigError: Members forward contributions of others, or weights are stored at the parties
-            only, so that a returning party cannot obtain them; or each party has a model of its
-            own, which a returning worker or party would have to find again.
+        ConfigError: Something needs all of them (`needs_all`).
     """
-    cluster, selection = experiment.cluster, experiment.selection
-    remedy = "leave it out, or choose faults.on_loss=stop or wait"
-    if not selection.sync_policy(cluster).workers_together:
-        why = f"sync={selection.sync[0]} keeps a model at each party, which is lost with its server"
-        raise ConfigError("faults.on_loss", "continue", f"{why}; {remedy}")
-    for group, _ in selection.overlays(cluster):
-        why = "forwards contributions by members, whose loss would lose contributions of others"
-        label = selection.overlay_label(group.root).split(":")[0]
-        raise ConfigError("faults.on_loss", "continue", f"{label} {why}; {remedy}")
-    if selection.update_at_party(cluster):
-        label = selection.labelled("geomx_update", cluster=cluster)[0][0].split(":")[0]
-        why = "stores the weights at the parties only, so a party that comes back cannot get them"
-        raise ConfigError("faults.on_loss", "continue", f"{label} {why}; {remedy}")
+    for who, why in needs_all(experiment.cluster, experiment.selection):
+        remedy = f"{who} {why}; leave it out, or choose faults.on_loss=stop or wait"
+        raise ConfigError("faults.on_loss", "continue", remedy)

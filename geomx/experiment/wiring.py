@@ -15,6 +15,7 @@ from geomx import _core
 from geomx.cluster import Cluster, Direction, Link, NodeSpec
 from geomx.errors import ConfigError, PluginError
 from geomx.experiment.native_parts import blaming, linear_traits, optimizers, part
+from geomx.experiment.rounds import set_rounds
 from geomx.options.schema import FaultOptions, RuntimeOptions
 from geomx.plugin.coordination import Group, Overlay, Site
 from geomx.plugin.parts import ByTurns, Native, Shard, cut_evenly
@@ -159,8 +160,7 @@ def node_config(
         _set_device(config, runtime.server_device)
     rules = (shared.policy.together, shared.policy.staleness_bound, shared.at_party)
     config.set_rounds(*rules, shared.steps_of, shared.policy.workers_together)
-    if faults.quorum is not None:
-        config.set_quorum(faults.quorum_of(len(cluster.parties)), faults.deadline_s or 0.0)
+    set_rounds(config, cluster, selection, node, faults)
     below, above = children(cluster, node), parents(cluster, node)
     config.scheduler = cluster.scheduler.id
     config.children = [child.id for child in below]

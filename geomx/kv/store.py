@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.experiment import streaming
+from geomx.experiment.streaming import answered_whole
 from geomx.frameworks import tensors
 from geomx.kv.compression import check_compression
 from geomx.kv.departure import Departure
@@ -52,7 +52,7 @@ class KVStore(ManyKeys):
         self._close = close or member.loop.close
         self._master = self.global_rank == 0 if master is None else master
         self._keys = Keys(member.spec.cluster, member.selection, member.streams)
-        self._lends = streaming.answered_whole(member.selection, member.spec.faults)
+        self._lends = answered_whole(member.selection, member.spec.cluster, member.spec.faults)
         self._rhythm: SyncSteps | None = None
         self._pulled: set[int] = set()  # keys pulled since the last `take_arrivals`
         self._rounds = 0

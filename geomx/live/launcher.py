@@ -20,6 +20,7 @@ from geomx.errors import GeomxError, PluginError
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.live_events import check_script_events
 from geomx.experiment.native_parts import training_optimizers
+from geomx.experiment.rounds import may_lack_some
 from geomx.experiment.wiring import shards
 from geomx.live import access, emulation
 from geomx.live.evaluations import write_evaluations
@@ -30,7 +31,7 @@ from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.pages import page
 from geomx.results.link_traffic import record_traffic
-from geomx.results.participation import Partial
+from geomx.results.participation import Partial, divided
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.results.traffic import EdgeTraffic
@@ -214,8 +215,8 @@ class Collector:
         self._recovered: dict[str, list[float]] = defaultdict(list)  # s since the start
         late = experiment.event_schedule.late.items()  # nodes that have not joined yet
         self._by_hand = {experiment.cluster.nodes[node].name for node, by in late if by == BY_HAND}
-        continues = experiment.faults.continues
-        self._participation = recorder.continues() if continues else None
+        some = may_lack_some(experiment.cluster, experiment.selection, experiment.faults)
+        self._participation = recorder.continues() if some else None
         self._told: list[tuple[float, NodeSpec, Note]] = []  # changes of members
 
     def collect(self, advance: Advance | None = None) -> None:
@@ -294,11 +295,12 @@ class Collector:
                 self._recorder.fault({"time_s": time_s, "what": "join", "node": names[0]})
             self._participation.takes_part(time_s, names[0])
         elif kind == "partial":
-            key, shard, number, above, workers, late = note["about"]
+            key, shard, number, above, workers, late, dropped = note["about"]
             tensor = self._experiment.workload.tensors[key].name
             absent = tuple(names)
             tardy = tuple(f"{name}:{meant}" for name, meant in late)
-            row = Partial(time_s, node.name, tensor, shard, number, above, workers, absent, tardy)
+            about = (node.name, tensor, shard, number, above, workers, absent)
+            row = Partial(time_s, *about, *divided(tardy, dropped))
             self._participation.partial(row)
 
     def finish(self, wall_seconds: float) -> Results:

@@ -300,7 +300,7 @@ class Node:
     def _tell_members(self) -> None:
         """Note the changes of members since the last call."""
         member = self._member
-        if member is None or not member.spec.faults.continues:
+        if member is None:
             return
         with self._telling:
             self._note_members(member, member.loop.members())

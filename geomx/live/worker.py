@@ -23,6 +23,7 @@ from geomx.errors import GeomxError
 from geomx.events import Event, Events
 from geomx.experiment import wiring
 from geomx.experiment.native_parts import optimizers, training_optimizers
+from geomx.experiment.rounds import close_early
 from geomx.live.exchange import received
 from geomx.live.exchanges import exchange_of
 from geomx.live.journal import Notes, Span
@@ -69,6 +70,7 @@ class LiveWorker:
         self._times = StepTimes.of(spec.cluster, spec.seed, member.node)
         self._steps = Steps(member.policy, spec.cluster, member.node, spec.iterations)
         self._steps.train([tensor.elements for tensor in workload.tensors])
+        self._early = close_early(spec.cluster, member.selection, spec.faults)
         member.on_leave = self._steps.leave
         self._parameters: Sequence[Any] = (
             [np.zeros(tensor.shape, np.float32) for tensor in workload.tensors]
@@ -160,6 +162,7 @@ class LiveWorker:
         pushes = self._clock.backward(
             order.push, order.last, reports, self._computed_ns, order.part
         )
+        self._member.loop.set_made(self._steps.made)
         self._push(order, pushes)
         reply_ns = -1
         if order.report is not None:
@@ -177,7 +180,7 @@ class LiveWorker:
 
     def _catch_up(self, keys: Sequence[int]) -> None:
         """Note the rounds of `keys` that have closed without this worker's party."""
-        if self._member.spec.faults.quorum is not None:
+        if self._early:
             reached = self._member.loop.reached
             self._steps.reach([(key, reached(key)) for key in keys])
 
@@ -379,7 +382,7 @@ class LiveWorker:
         last, spec = self._steps.last, self._member.spec
         if self._model is None or not evaluates(self._steps, spec.evaluate_every):
             return False
-        alone = not self._member.policy.together or spec.faults.continues
+        alone = not self._member.policy.together or spec.faults.continues or self._early
         return self._rank == 0 or (last and alone)
 
     def _publish(self, kind: str, key: int, number: int, time_s: float) -> None:

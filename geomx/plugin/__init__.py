@@ -19,6 +19,7 @@ from geomx.plugin.parts import (
     native_options,
 )
 from geomx.plugin.party import PartyModel, PartySync
+from geomx.plugin.rounds import Contribution, RoundPolicy
 from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.plugin.tracking import TrackedRun, Tracker
 from geomx.plugin.wan import WanConnection, WanEdge, WanModel
@@ -26,6 +27,7 @@ from geomx.plugin.wan import WanConnection, WanEdge, WanModel
 __all__ = [
     "BySize",
     "Codec",
+    "Contribution",
     "Coordinator",
     "Group",
     "Native",
@@ -35,6 +37,7 @@ __all__ = [
     "PartyModel",
     "PartySync",
     "Placement",
+    "RoundPolicy",
     "Shard",
     "Site",
     "Slicer",

@@ -13,15 +13,15 @@ from pathlib import Path
 
 from geomx.errors import PluginError
 
-api_version = "2.3"
+api_version = "2.4"
 
 PLUGINS: dict[str, tuple[str, ...]] = {
     "geomx": (
-        "BySize", "Codec", "CodecCosts", "ConfigError", "Coordinator", "GeomxError", "Group",
-        "Native", "NodeLost", "Optimizer", "Overlay", "OverlayReport", "Partitioner", "PartyModel",
-        "PartySync", "Placement", "PluginError", "Refused", "Results", "Shard", "Site", "Slicer",
-        "SyncPolicy", "TrackedRun", "Tracker", "WanModel", "WorkerSync", "__version__",
-        "api_version",
+        "BySize", "Codec", "CodecCosts", "ConfigError", "Contribution", "Coordinator", "GeomxError",
+        "Group", "Native", "NodeLost", "Optimizer", "Overlay", "OverlayReport", "Partitioner",
+        "PartyModel", "PartySync", "Placement", "PluginError", "Refused", "Results", "RoundPolicy",
+        "Shard", "Site", "Slicer", "SyncPolicy", "TrackedRun", "Tracker", "WanModel", "WorkerSync",
+        "__version__", "api_version",
         "cut_evenly", "hookimpl", "include_dir", "native_options", "overlay_order", "pack_bits",
         "report", "run", "sleep", "unpack_bits",
     ),

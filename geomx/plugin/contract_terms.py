@@ -22,8 +22,12 @@ _OPTIONAL_METHODS = {
     "PartySync": ("initial", "answer"),
     "Coordinator": ("next_timeout", "on_timeout"),
     "Codec": ("settle",),
+    "RoundPolicy": ("takes", "weigh"),
 }
-_OPTIONAL_ATTRIBUTES = {"Codec": ("in_every_slice", "linear", "stage")}
+_OPTIONAL_ATTRIBUTES = {
+    "Codec": ("in_every_slice", "linear", "stage"),
+    "RoundPolicy": ("relative",),
+}
 
 
 def check_names(label: str, noun: type, answer: object) -> None:

@@ -36,6 +36,7 @@ from geomx.plugin.parts import (
     Slicer,
 )
 from geomx.plugin.party import PartyModel, PartySync
+from geomx.plugin.rounds import RoundPolicy
 from geomx.plugin.sync import Stepwise, SyncPolicy, WorkerSync
 from geomx.workload import TensorSpec
 
@@ -162,6 +163,20 @@ class CheckedPolicy(SyncPolicy):
         if not isinstance(answer, PartySync):
             raise held.broken("party_policy()", "a PartySync, a Native or None", answer)
         check_names(held.label, PartySync, answer)
+        return answer
+
+    def round_policy(self, cluster: Cluster) -> Native | RoundPolicy | None:
+        """See `SyncPolicy.round_policy`."""
+        answer, held = self._policy.round_policy(cluster), self._held
+        if answer is None:
+            return None
+        if not self.together or self._policy.coordinators(cluster):
+            raise held.broken("round_policy()", "None without common, unplanned rounds", answer)
+        if isinstance(answer, Native):
+            return held.native("round_policy()", answer, "rounds")
+        if not isinstance(answer, RoundPolicy):
+            raise held.broken("round_policy()", "a RoundPolicy, a Native or None", answer)
+        check_names(held.label, RoundPolicy, answer)
         return answer
 
 

@@ -39,7 +39,7 @@ class Native:
     """The name and options of a part that is compiled into the core or into a shared library.
 
     Attributes:
-        kind: ``codec``, ``slicer``, ``policy`` or ``coordinator``.
+        kind: ``codec``, ``slicer``, ``policy``, ``rounds`` or ``coordinator``.
         name: As registered by the plugin's C++ source.
         options: Numbers by name; booleans are converted to 0 and 1.
         library: Codecs only: the path of the shared library (geomx/include/geomx/codec.h); empty

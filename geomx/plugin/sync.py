@@ -17,6 +17,7 @@ from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.plugin.coordination import Site
 from geomx.plugin.parts import Native
 from geomx.plugin.party import PartyModel, PartySync
+from geomx.plugin.rounds import RoundPolicy
 
 __all__ = ["SyncPolicy", "WorkerSync"]
 
@@ -195,6 +196,18 @@ class SyncPolicy:
             An object that decides whether the party's sum is sent to the global servers, and that
             may change it; None if every sum is sent unchanged. If `workers_together` is False, a
             `PartyModel`, or a native policy with its methods.
+        """
+        return None
+
+    def round_policy(self, cluster: Cluster) -> Native | RoundPolicy | None:
+        """Return the global servers' part of the policy.
+
+        Args:
+            cluster: All nodes.
+
+        Returns:
+            An object that decides when a round closes without parties that are late, and what each
+            contribution counts; None if every round waits for all parties. Needs `together`.
         """
         return None
 

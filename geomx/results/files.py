@@ -29,7 +29,7 @@ _INTEGERS = frozenset(
     | {"global_round", "workers", "flows", "queue_bytes", "peak_flows", "peak_queue_bytes"}
 )
 _TEXTS = frozenset(
-    {"worker", "party", "source", "target", "kind", "server", "tensor", "absent", "late"}
+    {"worker", "party", "source", "target", "kind", "server", "tensor", "absent", "late", "dropped"}
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip archive can hold
 

@@ -17,6 +17,7 @@ from geomx.results.rounding import rounded
 
 PARTICIPATION = (
     "time_s", "server", "tensor", "shard", "round", "global_round", "workers", "absent", "late",
+    "dropped",
 )  # fmt: skip
 
 Fault = dict[str, Any]
@@ -38,6 +39,8 @@ class Partial(NamedTuple):
             missing in the sum.
         late: Contributions to earlier rounds that the sum contains instead or in addition, as
             ``name:round``.
+        dropped: Contributions to earlier rounds that arrived since the last round and count in no
+            sum, in the same form.
     """
 
     time_s: float
@@ -49,6 +52,21 @@ class Partial(NamedTuple):
     workers: int
     absent: tuple[str, ...]
     late: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def divided(late: Sequence[str], dropped: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Divide contributions to earlier rounds into those that count and the last, which do not.
+
+    Args:
+        late: The contributions.
+        dropped: How many count in no sum.
+
+    Returns:
+        Both, as in `Partial`.
+    """
+    counted = len(late) - dropped
+    return tuple(late[:counted]), tuple(late[counted:])
 
 
 class Participation:
@@ -98,7 +116,7 @@ class Participation:
             dict(
                 zip(
                     PARTICIPATION,
-                    (*row[:-2], " ".join(row.absent), " ".join(row.late)),
+                    (*row[:-3], *map(" ".join, row[-3:])),
                     strict=True,
                 )
             )
@@ -135,10 +153,12 @@ class Participation:
             self._table.close()
         without = len({(row.server, row.round) for row in self._partial if row.absent})
         late = {(row.server, row.round, name) for row in self._partial for name in row.late}
+        dropped = {(row.server, name) for row in self._partial for name in row.dropped}
         return {
             "with_everybody": max(0, self._rounds - without),
             "without": without,
             "late": len(late),
+            **({"dropped": len(dropped)} if dropped else {}),
         }
 
     def _missed(self, node: str, from_s: float, until_s: float) -> int:

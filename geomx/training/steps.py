@@ -57,6 +57,8 @@ class Steps:
     Attributes:
         step: Number of the current local step, from 0; -1 before the first.
         last: Whether the current step is the last.
+        made: Number of steps that were begun, without those that were left out or repeated earlier
+            ones.
         exchange: The pushed values: ``gradients`` or ``parameters``.
         scale: Factor on pushed values, as float32; the store adds and never divides.
         sync: The policy's part for this worker.
@@ -72,6 +74,7 @@ class Steps:
     ) -> None:
         self.step = -1
         self.last = False
+        self.made = 0
         self.flights: Flights | None = None
         self._policy = policy
         self.exchange = policy.exchange
@@ -129,6 +132,7 @@ class Steps:
             else:
                 self.flights.leave_out(self.step)
             self._next()
+        self.made += 1
         if self.flights is not None:
             self.flights.begin(self.step, self.last)
         return self.step

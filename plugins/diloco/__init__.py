@@ -13,8 +13,12 @@ hidden. A worker then keeps `alpha` of what its own tensors differ from the answ
 With `outer_lr` 1 and `outer_momentum` 0 the model becomes the mean of all workers (local SGD), and
 with `h` 1 as well, and SGD on the workers, it is that of full synchronisation.
 
-A quorum of parties and a deadline after which a round closes without the others are
-``faults.quorum`` and ``faults.deadline_s``.
+Decoupled DiLoCo (Douillard et al., 2026, arXiv 2604.21428) closes the round of a fragment when a
+`quorum` of parties has contributed and, `deadline_s` later, without the others, whose contributions
+count in the next round. With `weights` ``tokens`` a party's weight is tokens * (tokens / steps): a
+contribution of fewer local steps counts less. What differs: the deadline is fixed and does not
+adapt to the time that is left of a step, and changes are averaged, not their norms and directions
+apart.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from numpy.typing import NDArray
 
 from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.errors import ConfigError
+from geomx.options.bounds import OneOf
 from geomx.plugin import Native, SyncPolicy
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
@@ -51,7 +56,16 @@ class DiLoCoConfig:
     outer_momentum: Annotated[float, Interval(ge=0, lt=1)] = 0.9
     """Nesterov momentum of the outer optimizer."""
 
+    quorum: Annotated[int | None, Ge(1), Unit("parties")] = None
+    """Parties with which a round may close without the others; null: all that take part."""
+    deadline_s: Annotated[float | None, Ge(0), Unit("s")] = None
+    """Seconds for which it then waits for the others; null: 0."""
+    weights: Annotated[str, OneOf(("equal", "tokens"))] = "equal"
+    """Weights in the mean: ``equal`` for all workers, or by the ``tokens`` behind a change."""
+
     def __post_init__(self) -> None:
+        if self.deadline_s is not None and self.quorum is None:
+            raise ConfigError("deadline_s", self.deadline_s, "has no effect without quorum")
         if self.tau >= self.h:
             remedy = f"must be below h={self.h}, so that an answer is applied before the next push"
             raise ConfigError("tau", self.tau, remedy)
@@ -106,6 +120,25 @@ class DiLoCoPolicy(SyncPolicy):
     def party_policy(self, cluster: Cluster, party: Party) -> Native:
         """Return the native policy that sends the party's change of the model."""
         return Native("policy", "changes", {"workers": float(len(cluster.workers))})
+
+    def round_policy(self, cluster: Cluster) -> Native | None:
+        """Return the native policy of diloco.cc, where rounds need not wait for all parties.
+
+        Raises:
+            ConfigError: There are fewer parties than the quorum.
+        """
+        config, parties = self.config, len(cluster.parties)
+        if config.quorum is None and config.weights == "equal":
+            return None
+        if config.quorum is not None and config.quorum > parties:
+            remedy = f"must be at most {parties}, the parties"
+            raise ConfigError("sync.quorum", config.quorum, remedy)
+        options = {
+            "quorum": float(config.quorum or parties),
+            "deadline_s": config.deadline_s or 0.0,
+            "by_tokens": float(config.weights == "tokens"),
+        }
+        return Native("rounds", "diloco", options)
 
     def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any]:
         """Return the outer optimizer: SGD with Nesterov momentum."""

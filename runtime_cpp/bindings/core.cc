@@ -110,6 +110,7 @@ void init_core(nb::module_& m) {
   nb::class_<SlicerHandle>(m, "Slicer", "A handle of a slicer.");
   nb::class_<CoordinatorHandle>(m, "Coordinator", "A handle of a coordinator.");
   nb::class_<OptimizerHandle>(m, "OptimizerFactory", "A handle of a plugin's optimizer.");
+  nb::class_<RoundsHandle>(m, "RoundPolicy", "A handle of the global servers' part of a sync policy.");
   nb::class_<PolicyHandle>(m, "PartyPolicy", "A handle of a local server's part of a sync policy.");
 
   m.def("native_codec", [](const std::string& name, const Options& options) {
@@ -134,11 +135,19 @@ void init_core(nb::module_& m) {
   m.def("native_policy", [](const std::string& name, const Options& options) {
     return PolicyHandle{NativePolicies::Instance().Create(name, options)};
   }, "name"_a, "options"_a, "Return the compiled party policy `name`; ValueError if there is none.");
+  m.def("native_rounds", [](const std::string& name, const Options& options) {
+    return RoundsHandle{NativeRounds::Instance().Create(name, options)};
+  }, "name"_a, "options"_a, "Return the compiled round policy `name`; ValueError if there is none.");
+  m.def("quorum_rounds", [](std::uint32_t parties, double deadline_s) {
+    return RoundsHandle{std::make_shared<QuorumRounds>(parties, Nanoseconds(deadline_s))};
+  }, "parties"_a, "deadline_s"_a,
+     "Return a round policy that closes a round that long after so many parties have contributed.");
   m.def("natives", [] {
     return std::map<std::string, std::vector<std::string>>{
         {"codec", NativeCodecs::Instance().Names()},
         {"slicer", NativeSlicers::Instance().Names()},
         {"policy", NativePolicies::Instance().Names()},
+        {"rounds", NativeRounds::Instance().Names()},
         {"coordinator", NativeCoordinators::Instance().Names()}};
   }, "Return the names of the compiled parts, by kind.");
 
@@ -188,12 +197,12 @@ void init_core(nb::module_& m) {
            "workers_together"_a = true,
            "Set how rounds complete. `steps_of`: all workers, if parties exchange steps of the\n"
            "optimizer; 0: they exchange gradients.")
-      .def("set_quorum",
-           [](NodeConfig& self, std::uint32_t parties, double deadline_s) {
-             self.rounds.quorum = parties;
-             self.rounds.deadline = Nanoseconds(deadline_s);
-           }, "parties"_a, "deadline_s"_a,
-           "Let global rounds close with that many parties, after a deadline.")
+      .def("set_round_policy", [](NodeConfig& self, const RoundsHandle& policy) {
+        self.round_policy = policy.policy;
+      }, "policy"_a, "On a global server: set when rounds close, if `early_rounds`.")
+      .def_prop_rw("early_rounds", [](const NodeConfig& self) { return self.rounds.early; },
+                   [](NodeConfig& self, bool early) { self.rounds.early = early; },
+                   "Whether global rounds may close without parties that are late.")
       .def_rw("parents", &NodeConfig::parents)
       .def_rw("children", &NodeConfig::children)
       .def_rw("master", &NodeConfig::master)

@@ -168,21 +168,21 @@ void init_fabric(nb::module_& m) {
                nb::object& kind = kinds[notice.kind];
                if (!kind.is_valid()) kind = nb::str(KindName(notice.kind));
                const bool binary = notice.kind == Notice::Kind::kState;
-               const auto& [shard, workers, above, late] = notice.partial;
+               const auto& [shard, workers, above, late, dropped] = notice.partial;
                out.append(nb::make_tuple(
                    notice.node, kind, notice.key, notice.round,
                    binary ? nb::bytes(notice.text.data(), notice.text.size()) : text(notice.text),
                    text(notice.reason), notice.values,
                    notice.kind == Notice::Kind::kPartial
-                       ? nb::object(nb::make_tuple(shard, workers, above, late))
+                       ? nb::object(nb::make_tuple(shard, workers, above, late, dropped))
                        : whole));
              }
              return out;
            },
            "Return and clear the notices for Python: (node, kind, key, round, text, reason, values,\n"
-           "partial); partial, in notices of that kind, is (shard, workers, global round, late) of a round\n"
-           "without some nodes, or with contributions that were late: (node, round that it was pushed\n"
-           "for). text is bytes in notices of kind state.")
+           "partial); partial, in notices of that kind, is (shard, workers, global round, late, dropped) of a\n"
+           "round without some nodes, or with contributions that were late: (node, round that it was\n"
+           "pushed for), the last `dropped` of which do not count. text is bytes in notices of kind state.")
       .def("expect_faults", &Fabric::ExpectFaults,
            "Enable faults of connections; to be called after building and before running.")
       .def("cut", &Fabric::Cut, "one"_a, "other"_a, "now_ns"_a,

@@ -12,6 +12,7 @@
 #include "core/message.h"
 #include "core/optimizer.h"
 #include "core/policy.h"
+#include "core/round_policy.h"
 #include "core/slicer.h"
 
 namespace geomx {
@@ -31,6 +32,10 @@ struct CoordinatorHandle {
 struct OptimizerHandle {
   std::string name;
   std::shared_ptr<const OptimizerFactory> factory;
+};
+
+struct RoundsHandle {
+  std::shared_ptr<RoundPolicy> policy;
 };
 
 struct PolicyHandle {

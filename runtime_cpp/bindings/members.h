@@ -32,7 +32,7 @@ inline nanobind::list Members(Loop& loop) {
     std::vector<std::pair<std::string, Round>> late;
     for (const auto& [id, meant] : event.late) late.emplace_back(loop.NameOf(id), meant);
     told.append(nanobind::make_tuple(Seconds(at), MemberKind(event.kind), names, event.key,
-                                     event.shard, event.round, event.above, event.workers, late));
+                                     event.shard, event.round, event.above, event.workers, late, event.dropped));
   }
   return told;
 }

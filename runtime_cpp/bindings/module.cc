@@ -15,6 +15,7 @@ void init_passes(nb::module_& m);
 void init_emulation(nb::module_& m);
 void init_python_parts(nb::module_& m);
 void init_python_policies(nb::module_& m);
+void init_python_rounds(nb::module_& m);
 void init_library(nb::module_& m);
 __attribute__((weak)) void init_journal(nb::module_& m);
 __attribute__((weak)) void init_states(nb::module_& m);
@@ -35,6 +36,7 @@ NB_MODULE(_core, m) {
   init_emulation(m);
   init_python_parts(m);
   init_python_policies(m);
+  init_python_rounds(m);
   init_library(m);
   if (init_journal) init_journal(m);
   if (init_states) init_states(m);

@@ -131,7 +131,7 @@ class MxnetEngine {
             std::uintptr_t order, float loss, bool last, double not_before_s, int priority) {
     auto push = std::make_unique<PushOperation>(PushOperation{
         loop_, key, {reinterpret_cast<const float*>(data), elements},
-        {.loss = loss, .last = last, .not_before_s = not_before_s}});
+        {.loss = loss, .last = last, .not_before_s = not_before_s, .made = loop_->made()}});
     void* const reads[] = {reinterpret_cast<void*>(array), reinterpret_cast<void*>(order)};
     Submit(std::move(push), &RunPush, reads, {}, priority, "geomx_push");
   }

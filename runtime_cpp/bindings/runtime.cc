@@ -271,7 +271,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Report to the scheduler, which this node must be, that the process of a member has ended.")
       .def("members", &Members,
            "Return notices of participation since the last call: (monotonic s, kind, names, key, shard, "
-           "round, global round, workers, late); kinds: gone, back, moved, takes_part, partial.")
+           "round, global round, workers, late, dropped); kinds: gone, back, moved, takes_part, partial.")
       .def("close",
            [](Loop& self) {
              {
@@ -295,6 +295,8 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Contribute to the next round; return the round. The float32 array is referenced, not copied. "
            "`absent`: the array is zeros, as this worker has no gradient; a round without any contribution "
            "changes nothing.")
+      .def("set_made", &Loop::SetMade, "steps"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "State the local steps that the next pushes include.")
       .def("request", &Loop::Request, "key"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Request the current value, which completes its round.")
       .def("wait", &WaitForValue, "key"_a, "round"_a, "timeout_s"_a,

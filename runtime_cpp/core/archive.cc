@@ -47,7 +47,7 @@ void Archive::One(Header& header) {
   (*this)(header.kind, header.channel, header.flags, header.source, header.key, header.shard,
           header.round, header.merge_count, header.priority, header.shard_elements,
           header.total_rows, header.first_row, header.rows, header.slice, header.slices,
-          header.reliable, header.server, header.offset, header.loss, header.payload_bytes);
+          header.reliable, header.server, header.steps, header.offset, header.loss, header.payload_bytes);
 }
 
 void Archive::One(ShardInfo& shard) {

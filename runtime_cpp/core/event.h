@@ -49,6 +49,7 @@ struct Event {
   Round round = 0;
   Round above = 0;
   std::uint32_t workers = 0;
+  std::uint32_t dropped = 0;  // the last so many of `late` count in no sum
   std::string text = {};
   std::string reason = {};
   std::string address = {};

@@ -20,8 +20,8 @@ void GlobalServer::OnValue(NodeId peer, const Header& header, Buffer value, Time
   if (optimizer_ && !shard.weights.has_value()) {
     return node_.Fail(peer, "push of a key that was never initialised");
   }
-  if (rules_.quorum > 0) {
-    PushWithQuorum(peer, header, shard, std::move(value), now);
+  if (rules_.early) {
+    PushEarly(peer, header, shard, std::move(value), now);
   } else if (rules_.together) {
     Push(peer, header, shard, std::move(value), now);
   } else {
@@ -43,7 +43,7 @@ void GlobalServer::OnControl(NodeId peer, const Message& message, Time now) {
     case Kind::kBye:  // all workers of a party have left
       if (!node_.IsChild(peer)) return;
       AddLeft(peer);
-      if (node_.config().continues) return CloseWithout(now);
+      if (node_.config().continues || rules_.early) return CloseWithout(now);
       for (const auto& [id, shard] : shards_) CheckParties(id.first, shard);
       return;
     case Kind::kMembers: return node_.IsChild(peer) ? OnWorkers(peer, header, now) : void();
@@ -66,6 +66,7 @@ void GlobalServer::ListWaits(Waits& waits) const {
   for (const auto& [id, shard] : shards_) {
     if (!shard.waiting.empty()) waits.Add({.kind = Wait::Kind::kInitial, .key = id.first});
     AddWaits(id.first, shard, waits);
+    AddWaitsOfEarly(id.first, shard, waits);
     AddWaitsOfTheFast(id.first, shard, waits);
   }
 }
@@ -76,6 +77,7 @@ void GlobalServer::Exchange(Archive& archive) {
   ExchangeSpec(archive, optimizer_);
   archive.Entries(shards_, node_.config());
   for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizer_, id.first);
+  if (rules_.early) node_.config().round_policy->Exchange(archive);
 }
 
 void GlobalServer::Describe(Digest& digest) const {
@@ -84,7 +86,7 @@ void GlobalServer::Describe(Digest& digest) const {
     digest.Count(Digest::Level::kGlobal, shard.round);
     for (const NodeId server : shard.waiting) digest.Add(std::uint64_t{server});
   }
-  if (!rules_.together || rules_.quorum > 0 || !left().empty()) digest.Unknown();
+  if (!rules_.together || rules_.early || !left().empty()) digest.Unknown();
 }
 
 const Buffer* GlobalServer::Value(Key key, std::uint32_t shard) const {
@@ -114,7 +116,7 @@ void GlobalServer::Welcome(NodeId party) {
   ForgetLeft(party);
   node_.Renew(party);
   Await(party);
-  if (rules_.quorum > 0) ForgetPushes(party);
+  if (rules_.early) ForgetPushes(party);
 }
 
 // A party with several global servers takes part from the same round of all on. Each says from which it could, and
@@ -151,7 +153,7 @@ void GlobalServer::Recheck(Key key, Shard& shard, Time now) {
       if (!Present(child) && shard.parties.contains(child)) shard.parties[child].held.reset();
     }
     ApplyHeld(key, shard, 0, false, now);
-  } else if (rules_.quorum > 0) {
+  } else if (rules_.early) {
     CloseIfDue(shard, now);
     if (!shard.updating) AnswerWaiting(shard, now);
   } else if (Complete(shard)) {
@@ -163,7 +165,7 @@ void GlobalServer::Recheck(Key key, Shard& shard, Time now) {
 
 // A party that comes back is given the current values at once if none has to wait for it.
 Round GlobalServer::NextRound() const {
-  return rules_.together && rules_.quorum == 0 ? LatestOpen(shards_) + 1 : 0;
+  return rules_.together && !rules_.early ? LatestOpen(shards_) + 1 : 0;
 }
 
 void GlobalServer::AnswerWaiting(Shard& shard, Time now) {
@@ -242,24 +244,17 @@ void GlobalServer::Close(Header header, Shard& shard, Time now) {
   header.flags = TakeFlags(shard);
   const NodeConfig& config = node_.config();
   std::uint32_t merge_count = Workers(shard);
-  if (merge_count != config.quorum || !shard.extra.empty()) {
-    ++node_.counts().partial_rounds;
-    Event partial = Closing(header, shard);
-    partial.workers = merge_count;
-    for (const auto& [party, extras] : shard.extra) {
-      for (const Extra& extra : extras) partial.late.emplace_back(party, extra.meant);
-    }
-    node_.Emit(std::move(partial));
-  }
-  Buffer sum = rules_.quorum > 0 ? TakeSum(shard) : shard.sum.Take();
+  TellPartial(header, shard);
+  Buffer sum = rules_.early ? TakeSum(shard, merge_count) : shard.sum.Take();
   ++shard.round;
   MakeUp(sum, merge_count, config.quorum);
   // A sum over all parties has no single source, so no delay to compensate.
   const GradientSource from{merge_count, 0, (header.flags & kAbsent) != 0};
-  std::vector<NodeId> present;  // filled where parties can be lost; otherwise all took part
-  if (config.continues) present = rules_.quorum > 0 ? TakeDue(shard) : Participants(shard.round);
+  std::vector<NodeId> present;  // filled where parties can be lost or late; otherwise all took part
+  const bool some = config.continues || rules_.early;
+  if (some) present = rules_.early ? TakeDue(shard) : Participants(shard.round);
   const auto finish = [=, this, &shard](const std::shared_ptr<const Buffer>& answer, Time at) {
-    const auto& targets = node_.config().continues ? present : node_.config().children;
+    const auto& targets = some ? present : node_.config().children;
     Finish(header, shard.round, from.merge_count, answer, targets, at);
   };
   if (rules_.update_at_party) {
@@ -269,7 +264,7 @@ void GlobalServer::Close(Header header, Shard& shard, Time now) {
     finish(shard.weights.value(), at);
     if (node_.config().continues) AnswerWaiting(shard, at);
   };
-  if (rules_.quorum == 0) sum = node_.sums().Decoded(header, std::move(sum));
+  if (!rules_.early) sum = node_.sums().Decoded(header, std::move(sum));
   if (Update(header, shard, std::move(sum), optimizer_, from, false)) {
     return updated(now);
   }

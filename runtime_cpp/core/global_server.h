@@ -1,11 +1,10 @@
 // A global server: sums what the parties push, lets the optimizer (if one was set) turn the sum into
 // new weights, and answers every party with the result. Without common rounds (GlobalRounds), every
-// party's push is applied and answered by itself (own_rounds.cc); with a quorum, common rounds close
+// party's push is applied and answered by itself (own_rounds.cc); with a round policy, common rounds close
 // without parties that are late (early_rounds.cc); where updates happen at the parties, the answer is
 // the sum.
 #pragma once
 
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,7 +12,9 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "core/round_policy.h"
 #include "core/server_role.h"
 
 namespace geomx {
@@ -43,27 +44,27 @@ class GlobalServer final : public ServerRole {
 
     void Exchange(Archive& archive) { archive(round, seen, held); }
   };
-  // What the open round has beside one contribution of each party.
-  struct Extra {
-    Round meant = 0;  // the round that it was pushed for
-    std::uint32_t merge_count = 0;
-    Buffer value;
-
-    void Exchange(Archive& archive) { archive(meant, merge_count, value); }
-  };
   struct Shard : SummedShard {
     using SummedShard::SummedShard;
     std::uint64_t updates = 0;
     std::map<NodeId, Progress> parties;
-    // ---- with a quorum ----
-    std::map<NodeId, std::list<Extra>> extra;
+    // ---- with a round policy ----
+    // To the open round: one of each party that is in time, by id, then the others, by id. Values are
+    // added when it closes, as weights may depend on all.
+    std::vector<Contribution> contributions;
+    std::vector<Buffer> values;  // of the contributions
+    std::uint32_t in_time = 0;   // the first so many
+    std::vector<std::pair<NodeId, Round>> dropped;  // late contributions, with the rounds that they were for
     std::set<NodeId> due;       // parties whose contribution to the open round is to be answered
     std::set<NodeId> late;      // parties whose contribution to an earlier round was answered in this one
     std::set<NodeId> finished;  // parties that will not push this shard again
     Time closes_at = kNever;    // the deadline of the open round
 
     void Exchange(Archive& archive) {
-      archive(updates, parties, extra, due, late, finished, closes_at);
+      archive(updates, parties, contributions, values, in_time, dropped, due, late, finished, closes_at);
+      if (values.size() != contributions.size() || in_time > values.size()) {
+        throw StateError("a round with other values than contributions");
+      }
     }
   };
   const ShardTerms* Terms(const Header& header) const;
@@ -94,20 +95,29 @@ class GlobalServer final : public ServerRole {
 
   void Push(NodeId peer, Header header, Shard& shard, Buffer value, Time now);
   void Close(Header header, Shard& shard, Time now);
+  // Reports a round that closes without some parties, or with late contributions.
+  void TellPartial(const Header& header, const Shard& shard);
 
   // ---- common rounds that close without parties that are late ----
 
-  void PushWithQuorum(NodeId peer, Header header, Shard& shard, Buffer value, Time now);
-  // Closes the open round if no contribution is awaited, or if its deadline has passed.
+  void PushEarly(NodeId peer, Header header, Shard& shard, Buffer value, Time now);
+  static void Add(Shard& shard, const Contribution& made, Buffer value);
+  // Closes the open round if no contribution is awaited, or if the policy says so.
   void CloseIfDue(Shard& shard, Time now);
+  EarlyRound Open(const Shard& shard) const;
+  // Parties without a contribution in time; of these, the ones that are awaited.
+  std::vector<NodeId> Lacking(const Shard& shard) const;
+  std::vector<NodeId> Awaited(const Shard& shard) const;
+  void AddWaitsOfEarly(Key key, const Shard& shard, Waits& waits) const;
+  // The factors of contributions in the sum.
+  std::vector<double> Weights(const Shard& shard) const;
   static ShardId IdOf(const Shard& shard) { return {shard.given.key, shard.given.shard}; }
-  static bool IsOpen(const Shard& shard) {
-    return shard.sum.merge_count() > 0 || !shard.extra.empty();
-  }
+  static bool IsOpen(const Shard& shard) { return !shard.contributions.empty(); }
   // The number of workers in the open round.
   static std::uint32_t Workers(const Shard& shard);
-  // Returns the sum of the open round, and starts the next one.
-  Buffer TakeSum(Shard& shard);
+  // Returns the sum of the open round, and starts the next one. Sets `merge_count` to all workers if the
+  // sum stands for them.
+  Buffer TakeSum(Shard& shard, std::uint32_t& merge_count);
   // The parties to be answered when the open round closes.
   std::vector<NodeId> TakeDue(Shard& shard);
   // What `party` pushed before it was lost is not to be answered.
@@ -141,7 +151,7 @@ class GlobalServer final : public ServerRole {
   FlatMap<ShardId, Shard, ShardHash> shards_;
   std::optional<OptimizerSpec> optimizer_;
   bool obeys_ = false;  // an instruction was given
-  std::set<std::pair<Time, ShardId>> closing_;  // open rounds, by their deadlines
+  std::set<std::pair<Time, ShardId>> closing_;  // open rounds, by the times at which they close
 };
 
 }  // namespace geomx

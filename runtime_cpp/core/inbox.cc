@@ -55,7 +55,8 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool kee
               .reliable = header.reliable,
               .server = header.server,
               .loss = header.loss,
-              .offset = header.offset};
+              .offset = header.offset,
+              .steps = std::min(header.steps, kMaxSteps)};
   begun_ = open_ = true;
   received_ = reliable_received_ = 0;
   covered_ = 0;
@@ -80,6 +81,7 @@ Header Inbox::current() const {
   header.reliable = opening_.reliable;
   header.server = opening_.server;
   header.offset = opening_.offset;
+  header.steps = static_cast<std::uint32_t>(opening_.steps);
   header.loss = opening_.loss;
   return header;
 }
@@ -210,8 +212,11 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
 
 void Inbox::Exchange(Archive& archive) {
   Opening& o = opening_;
+  std::uint64_t place = o.steps << kOffsetBits | o.offset;
   archive(o.kind, o.flags, o.round, o.merge_count, o.priority, o.shard_elements, o.total_rows, o.slices,
-          o.reliable, o.server, o.offset, o.loss, received_, reliable_received_, covered_);
+          o.reliable, o.server, place, o.loss, received_, reliable_received_, covered_);
+  o.offset = place;
+  o.steps = place >> kOffsetBits;
   bool begun = begun_, open = open_, overwrite = overwrite_, kept = kept_, phantom = phantom_,
        late = has_late_, holes = holes_before_, more = rest_ != nullptr;
   archive(begun, open, overwrite, kept, phantom, late, holes, more);

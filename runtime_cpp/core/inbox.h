@@ -109,7 +109,8 @@ class Inbox {
     std::uint32_t reliable = 0;
     std::uint32_t server = 0;
     float loss = 0;
-    std::uint64_t offset = 0;
+    std::uint64_t offset : kOffsetBits = 0;
+    std::uint64_t steps : kStepsBits = 0;
   };
   // State that only rounds with values, or with missing slices, need.
   struct Rest {

@@ -45,8 +45,10 @@ enum Field : std::size_t {
   kAtOffset = 64,
   kAtLoss = 68,
   kAtPayloadBytes = 72,
-  kAtOffsetAbove = 76,
+  kAtOffsetAbove = 76,  // its low bits; above them are the steps
 };
+
+constexpr int kAboveBits = kOffsetBits - 32;
 
 const char* Inconsistency(const Header& header) {
   if (header.payload_bytes > kMaxPayloadBytes) return "payload too large";
@@ -88,7 +90,8 @@ WireHeader SerializeHeader(const Header& header) {
   Put(out, kAtReliable, header.reliable);
   Put(out, kAtServer, header.server);
   Put(out, kAtOffset, static_cast<std::uint32_t>(header.offset));
-  Put(out, kAtOffsetAbove, static_cast<std::uint32_t>(header.offset >> 32));
+  const std::uint32_t steps = std::min(header.steps, kMaxSteps);
+  Put(out, kAtOffsetAbove, static_cast<std::uint32_t>(header.offset >> 32) | steps << kAboveBits);
   Put(out, kAtLoss, header.loss);
   Put(out, kAtPayloadBytes, header.payload_bytes);
   return out;
@@ -129,8 +132,9 @@ std::optional<Header> ParseHeader(std::span<const std::byte, kHeaderBytes> bytes
   header.slices = Get<std::uint32_t>(bytes, kAtSlices);
   header.reliable = Get<std::uint32_t>(bytes, kAtReliable);
   header.server = Get<std::uint32_t>(bytes, kAtServer);
-  header.offset = Get<std::uint32_t>(bytes, kAtOffset) |
-                  std::uint64_t{Get<std::uint32_t>(bytes, kAtOffsetAbove)} << 32;
+  const auto above = Get<std::uint32_t>(bytes, kAtOffsetAbove);
+  header.offset = Get<std::uint32_t>(bytes, kAtOffset) | std::uint64_t{above & ((1u << kAboveBits) - 1)} << 32;
+  header.steps = above >> kAboveBits;
   header.loss = Get<float>(bytes, kAtLoss);
   header.payload_bytes = Get<std::uint32_t>(bytes, kAtPayloadBytes);
   if (const char* reason = Inconsistency(header)) {

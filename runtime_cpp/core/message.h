@@ -18,10 +18,12 @@
 namespace geomx {
 
 inline constexpr std::uint32_t kMagic = 0x31584d47;  // "GMX1" in memory order
-inline constexpr std::uint8_t kWireVersion = 4;
+inline constexpr std::uint8_t kWireVersion = 5;
 inline constexpr std::size_t kHeaderBytes = 80;
 inline constexpr std::uint32_t kMaxPayloadBytes = 64u << 20;
 inline constexpr std::uint8_t kMaxChannel = 63;
+inline constexpr int kOffsetBits = 42, kStepsBits = 22;  // together a 64-bit number
+inline constexpr std::uint32_t kMaxSteps = (1u << kStepsBits) - 1;  // larger numbers are sent as this one
 
 enum class Kind : std::uint8_t {
   // Membership and control: channel 0, never cut.
@@ -82,7 +84,9 @@ struct Header {
   std::uint32_t slices = 0;
   std::uint32_t reliable = 0;    // how many of the slices travel on channel 0
   std::uint32_t server = 0;      // index of the global server that holds the shard
-  std::uint64_t offset = 0;      // the shard's first element within its tensor
+  // Of pushes: local steps that the workers in this value have made for it, all of them together.
+  std::uint32_t steps = 0;
+  std::uint64_t offset = 0;      // the shard's first element within its tensor; below 2^kOffsetBits
   float loss = std::numeric_limits<float>::quiet_NaN();  // the worker's last training loss
   std::uint32_t payload_bytes = 0;
 

@@ -17,6 +17,7 @@
 #include "core/codec.h"
 #include "core/coordinator.h"
 #include "core/policy.h"
+#include "core/round_policy.h"
 #include "core/slicer.h"
 
 namespace geomx {
@@ -67,6 +68,7 @@ using NativeCodecs = Natives<std::shared_ptr<const CodecFactory>>;
 using NativeSlicers = Natives<std::shared_ptr<const SlicerFactory>>;
 using NativeCoordinators = Natives<std::shared_ptr<Coordinator>>;
 using NativePolicies = Natives<std::shared_ptr<PartyPolicy>>;
+using NativeRounds = Natives<std::shared_ptr<RoundPolicy>>;
 
 // static const Registered<NativeCodecs> registered("mine", MakeCodecFactory<Mine>);
 template <class Kind>

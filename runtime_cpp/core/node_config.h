@@ -16,6 +16,7 @@
 #include "core/optimizer.h"
 #include "core/overlay_group.h"
 #include "core/policy.h"
+#include "core/round_policy.h"
 #include "core/slicer.h"
 #include "core/types.h"
 #include "kernels/device.h"
@@ -50,11 +51,9 @@ struct GlobalRounds {
   // steps in the weights of their own workers. REQUIRES: update_at_party.
   bool step_first = false;
   std::uint32_t workers = 0;  // of all parties, if step_first
-  // The number of parties that must have contributed before a round may close without the others; 0:
-  // rounds wait for all parties that take part. REQUIRES: together, not update_at_party, and
-  // NodeConfig::continues.
-  std::uint32_t quorum = 0;
-  Time deadline = 0;  // how long a round waits for the others from then on
+  // Rounds may close without parties that are late, as NodeConfig::round_policy says; false: they wait for
+  // all parties that take part. REQUIRES: together, not update_at_party.
+  bool early = false;
   // False: every worker's push is applied and answered by itself at its local server, whose policy says
   // when something goes to the global servers (PartyPolicy::Send). REQUIRES: not update_at_party, and not
   // NodeConfig::continues.
@@ -103,6 +102,7 @@ struct NodeConfig {
   std::vector<Peer> peers;          // nodes that this one is connected to; for the scheduler: all others
   std::map<std::pair<NodeId, Direction>, LinkPlan> links;  // (peer, direction of the value)
   std::shared_ptr<PartyPolicy> policy;                     // local servers
+  std::shared_ptr<RoundPolicy> round_policy;               // global servers, with GlobalRounds::early
   OptimizerFactories optimizers;                           // of plugins; servers
   std::shared_ptr<kernels::Device> device;  // servers: for updates and encoding; or null
   std::map<NodeId, std::uint32_t> stands_for;  // workers behind each child; one where absent

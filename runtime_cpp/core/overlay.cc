@@ -147,6 +147,7 @@ bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, std:
   Header& sum = mine.value.header;
   node_.work().aggregate.Add(node_.sums().AddedBytes(header));
   sum.merge_count += header.merge_count;
+  sum.steps += header.steps;
   sum.flags |= header.flags & kLast;
   if ((header.flags & kAbsent) == 0) sum.flags &= ~kAbsent;
   if (mine.relayed.empty()) {

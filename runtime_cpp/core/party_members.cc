@@ -45,7 +45,7 @@ void Server::Rejoin() {
 
 bool Server::MustAgree() const {
   const NodeConfig& config = node_.config();
-  return config.parents.size() > 1 && config.rounds.together && config.rounds.quorum == 0;
+  return config.parents.size() > 1 && config.rounds.together && !config.rounds.early;
 }
 
 void Server::OnAdmitted(NodeId parent, const Header& header) {

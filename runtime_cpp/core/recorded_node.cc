@@ -188,7 +188,7 @@ Round RecordedNode::Submit(Key key, Worker::Push push, Time now) {
     if (push.device) throw JournalError("pushes from a device cannot be recorded");
     AddValue(key, push.value, push.owner);
     RecordWriter record(RecordKind::kSubmit);
-    Add(record.Put(key).Put(now).Put(push.loss).Put(push.last).Put(push.absent));
+    Add(record.Put(key).Put(now).Put(push.loss).Put(push.last).Put(push.absent).Put(push.made));
   }
   return worker().Submit(key, std::move(push), now);
 }

@@ -241,6 +241,7 @@ void Replay::ApplyVerb(RecordKind kind, RecordReader& record) {
     push.loss = record.Get<float>();
     push.last = record.Get<bool>();
     push.absent = record.Get<bool>();
+    push.made = record.Get<std::uint32_t>();
     worker.Submit(key, std::move(push), now);
   }
   handler_.OnVerb(kind, key);

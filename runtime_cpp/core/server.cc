@@ -179,10 +179,11 @@ void Server::Close(Header header, Shard& shard, Time now) {
   if (!parent) return;
   std::uint32_t merge_count = shard.sum.merge_count();
   std::optional<Event> partial;
-  if (merge_count < node_.config().quorum) partial = Closing(header, shard);
+  if (merge_count < node_.config().quorum) partial = Closing(header, shard, shard.sum.Lacking());
   auto sum = std::make_shared<Buffer>(node_.sums().Decoded(header, shard.sum.Take()));
   ++shard.round;
   header.flags = TakeFlags(shard);
+  header.steps = std::exchange(shard.steps, 0);
   ++node_.counts().rounds;
   if (partial && policy_->MakesUp()) MakeUp(*sum, merge_count, node_.config().quorum);
   const ShardInfo info = header.shard_info();
@@ -253,7 +254,7 @@ void Server::Ask(NodeId peer, const Header& header, Shard& shard) {
 
 void Server::Answer(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
   if ((header.flags & kPlain) != 0) return Initial(header, shard, std::move(value), now);
-  const bool later = node_.config().rounds.quorum > 0 && header.round > shard.global_round;
+  const bool later = node_.config().rounds.early && header.round > shard.global_round;
   if (!shard.escalated || (header.round != shard.global_round && !later)) {
     if (node_.config().continues) return;  // answers a round from before this party lost its workers
     return node_.Fail(peer, "answer to round " + std::to_string(header.round) +
@@ -301,8 +302,8 @@ void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now)
   if (shard.value && !shard.stale) return;
   if (rejoined_ > 0 && header.merge_count != Asking()) return;  // requested before the rejoin
   shard.stale = false;
-  const bool quorum = node_.config().rounds.quorum > 0;  // the round that was sent may be open still
-  if (node_.config().continues && (quorum || header.round > shard.global_round)) {
+  const bool early = node_.config().rounds.early;  // the round that was sent may be open still
+  if (early || (node_.config().continues && header.round > shard.global_round)) {
     shard.global_round = header.round;
     Begin(shard, policy_->PartyRounds(header.round));
   }
@@ -316,7 +317,7 @@ void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now)
 }
 
 void Server::Begin(Shard& shard, Round rounds) {
-  if (node_.config().rounds.quorum == 0) rounds_ = rounds;
+  if (!node_.config().rounds.early) rounds_ = rounds;
   if (!std::exchange(begun_, true)) rounds_ = rounds;
   shard.round = std::max(shard.round, rounds_);
 }
@@ -325,7 +326,7 @@ void Server::Deliver(const Header& header, Shard& shard, std::shared_ptr<const B
   shard.value = std::move(value);
   const NodeConfig& config = node_.config();
   if (!config.continues) {
-    return SendResult(header, shard.round, config.quorum, shard.value, config.children, now);
+    return SendResult(header, shard.round + shard.lead, config.quorum, shard.value, config.children, now);
   }
   SendResult(header, shard.round + shard.lead, config.quorum, shard.value, Participants(shard.round), now);
   AnswerWaiting(shard, now);

@@ -115,7 +115,7 @@ class Server final : public ServerRole {
   void AddKept(const Header& header, const Shard& shard, Buffer& value);
   // Handles the current value that a worker has requested.
   void Initial(const Header& header, Shard& shard, Buffer value, Time now);
-  // Continues after `rounds` of other parties. With a quorum, global servers may have completed more
+  // Continues after `rounds` of other parties. With a round policy, global servers may have completed more
   // rounds of one shard than of another; workers then continue at the same round of all.
   void Begin(Shard& shard, Round rounds);
   // Sends the result of a round to all workers.

@@ -63,7 +63,8 @@ bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shar
 void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard& shard) {
   shard.present = shard.present || (header.flags & kAbsent) == 0;
   shard.ends = shard.ends && (header.flags & kLast) != 0;
-  if (!node_.config().continues) return;
+  shard.steps += header.steps;
+  if (!node_.config().continues && !node_.config().rounds.early) return;
   shard.given = header;
   if (returning_.erase(peer) > 0) {
     node_.Emit({.kind = Event::Kind::kTakesPart,
@@ -210,13 +211,13 @@ void ServerRole::SkipEmptyRounds(SummedShard& shard) {
   if (next != kNotAsked) shard.round = std::max(shard.round, next - 1);
 }
 
-Event ServerRole::Closing(const Header& header, const SummedShard& shard) const {
+Event ServerRole::Closing(const Header& header, const SummedShard& shard, const std::vector<NodeId>& lacking) {
   Event event{.kind = Event::Kind::kPartial,
               .key = header.key,
               .shard = header.shard,
               .round = shard.round + 1,
               .workers = shard.sum.merge_count()};
-  for (const NodeId child : shard.sum.Lacking()) event.values.push_back(child);
+  event.values.assign(lacking.begin(), lacking.end());
   return event;
 }
 

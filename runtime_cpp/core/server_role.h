@@ -41,6 +41,7 @@ class ServerRole : public RoleLogic {
     Aggregator sum;
     ShardTerms terms;
     Round round = 0;              // the last one that was completed here
+    std::uint32_t steps = 0;      // of the contributions to the open round; see Header::steps
     bool present = false;         // a contribution to the open round is not absent
     bool ends = true;             // all contributors to the open round have pushed for the last time
     Replica weights;              // where the optimizer runs
@@ -162,9 +163,8 @@ class ServerRole : public RoleLogic {
     for (const auto& [id, shard] : shards) open = std::max(open, OpenRound(shard));
     return open;
   }
-  // The event about a round that has just closed, with the children that are not in it. Call it
-  // before the sum is taken.
-  Event Closing(const Header& header, const SummedShard& shard) const;
+  // The event about a round that is about to close, with the children that are not in it.
+  static Event Closing(const Header& header, const SummedShard& shard, const std::vector<NodeId>& lacking);
 
   // The text of a command message.
   std::optional<std::string> Text(NodeId peer, const Message& message);
@@ -190,7 +190,7 @@ class ServerRole : public RoleLogic {
   }
   static void ExchangeShard(Archive& archive, SummedShard& shard, const std::optional<OptimizerSpec>& spec,
                             Key key) {
-    archive(shard.sum, shard.terms, shard.round, shard.present, shard.ends, shard.waiting, shard.given, shard.asked);
+    archive(shard.sum, shard.terms, shard.round, shard.steps, shard.present, shard.ends, shard.waiting, shard.given, shard.asked);
     shard.weights.Exchange(archive, spec, key);
   }
   void ExchangeSpecs(Archive& archive, std::map<NodeId, std::optional<OptimizerSpec>>& specs) const {

@@ -108,12 +108,15 @@ std::string NonFiniteText(const std::string& worker, const std::string& key, Rou
 void Worker::Send(Tensor& tensor, const Push& push, Time now) {
   Await(tensor);
   ++tensor.sent;
+  const std::uint32_t steps = push.made > tensor.made ? push.made - tensor.made : 1;
+  tensor.made = std::max(tensor.made, push.made);
   const NodeId server = node_.config().parents.front();
   for (const ShardInfo& shard : *tensor.shards) {
     Header header = ShardHeader(Kind::kPush, shard);
     header.flags = (push.last ? kLast : 0) | (push.absent ? kAbsent : 0);
     header.merge_count = 1;
     header.round = tensor.sent;
+    header.steps = steps;
     header.loss = push.loss;
     const float* value = push.value == nullptr ? nullptr : push.value + shard.offset;
     node_.Send({&server, 1}, {header, value, push.owner, push.device.get()}, now);
@@ -207,7 +210,7 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   if (header.shard >= tensor.shards->size() || !tensor.waiting) return fail("an unasked value");
   const ShardInfo& shard = (*tensor.shards)[header.shard];
   if (shard.elements != header.shard_elements) return fail("a value of the wrong size");
-  const bool later = header.round > tensor.sent && node_.config().rounds.quorum > 0;
+  const bool later = header.round > tensor.sent && node_.config().rounds.early;
   if ((header.flags & kPlain) == 0 && header.round != tensor.sent && !later) {
     return fail("a value of another round");
   }
@@ -316,7 +319,7 @@ void Worker::Exchange(Archive& archive, Tensor& tensor) const {
       throw StateError(error.what());
     }
   }
-  archive(tensor.missing, tensor.submitted, tensor.sent, tensor.complete, tensor.reached, tensor.waiting,
+  archive(tensor.missing, tensor.submitted, tensor.sent, tensor.complete, tensor.reached, tensor.made, tensor.waiting,
           tensor.has_value, tensor.absent);
   tensor.arrived.Exchange(archive, static_cast<std::uint32_t>(tensor.shards->size()));
   bool full = tensor.content != nullptr;
@@ -335,7 +338,7 @@ void Worker::Exchange(Archive& archive, Tensor& tensor) const {
 void Worker::Exchange(Archive& archive, Push& push, std::uint64_t elements) {
   if (push.device) Archive::CannotTell("a push from a device");
   bool there = push.value != nullptr;
-  archive(push.loss, push.last, push.absent, there);
+  archive(push.loss, push.last, push.absent, push.made, there);
   if (!there) return;
   const auto copy = std::make_shared<Buffer>();
   if (!archive.loading()) copy->assign(push.value, push.value + elements);

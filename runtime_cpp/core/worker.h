@@ -31,6 +31,7 @@ class Worker final : public RoleLogic {
     float loss = 0;                // the last training loss; NaN if unknown
     bool last = false;
     bool absent = false;           // this worker has nothing to contribute: `value` is zeros
+    std::uint32_t made = 0;        // local steps that this worker has made; 0 if unknown: one for each push
     std::shared_ptr<DeviceValue> device;  // where `value` is; null: on the host
   };
 
@@ -119,6 +120,7 @@ class Worker final : public RoleLogic {
     Round sent = 0;                 // rounds that have left; later ones are queued
     Round complete = 0;
     Round reached = 0;              // rounds of the party, and those that closed without it
+    std::uint32_t made = 0;         // Push::made of the last one that has left
     SliceSet arrived;               // shards of the incoming value
     SharedShards shards;
     std::unique_ptr<Content> content;  // null: empty

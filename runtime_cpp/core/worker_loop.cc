@@ -56,6 +56,7 @@ void WorkerLoop::Forward(Time now, const std::vector<Key>& needs) {
 
 void WorkerLoop::Backward(Step step, Time now) {
   Begin(Phase::kBackward, now);
+  ++made_;
   step_ = std::move(step);
   if (step_.part) {
     pushed_.assign(layers_->of.size(), false);

@@ -103,6 +103,7 @@ class WorkerLoop {
   // Returns true if it still needs a reply.
   bool AwaitsReply() const { return doing_ == Doing::kWaiting && replies_due_ > 0; }
   bool idle() const { return phase_ == Phase::kIdle; }
+  std::uint32_t made() const { return made_; }  // steps with a backward pass, the current one included
 
   void Describe(Digest& digest) const;
 
@@ -141,6 +142,7 @@ class WorkerLoop {
   }
 
   double stretch_ = 1.0;
+  std::uint32_t made_ = 0;
   Time pending_ = 0;              // computing time not slept yet
   Time began_ = 0;                // the current span
   struct {

@@ -374,7 +374,7 @@ void Fabric::Report(NodeId id, Event&& event, Time now) {
                      .round = event.round});
     case Event::Kind::kPartial:
       return Notify({.node = id, .kind = Notice::Kind::kPartial, .key = event.key,
-                     .round = event.round, .partial = {event.shard, event.workers, event.above, event.late},
+                     .round = event.round, .partial = {event.shard, event.workers, event.above, event.late, event.dropped},
                      .values = std::move(event.values)});
     case Event::Kind::kDead:
       if (endpoints_[id].node->config().continues && trainer != nullptr) {

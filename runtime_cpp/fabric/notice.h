@@ -37,6 +37,7 @@ struct Notice {
     std::uint32_t shard = 0, workers = 0;  // the workers that the sum includes
     Round above = 0;                       // the global round that it is sent as; 0: none
     std::vector<std::pair<NodeId, Round>> late = {};  // see Event::late
+    std::uint32_t dropped = 0;  // see Event::dropped
   } partial = {};
   std::string text = {}, reason = {};
   std::vector<double> values = {};

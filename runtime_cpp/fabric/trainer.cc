@@ -67,7 +67,8 @@ void Trainer::Push(Key key, Time now) {
                                         {.value = value ? value->data() : nullptr,
                                          .owner = value,
                                          .loss = step_.loss,
-                                         .last = step_.last},
+                                         .last = step_.last,
+                                         .made = loop_.made()},
                                         now);
   fabric_.Touch(id_, now, key, round);
 }

@@ -126,9 +126,8 @@ void DrawCluster(Random& random, Experiment& experiment) {
 void DrawQuorum(Random& random, Experiment& experiment) {
   const std::size_t parties = experiment.plan.parties.size();
   if (experiment.on_loss != OnLoss::kContinue || parties < 2 || !Chance(random, 0.5)) return;
-  GlobalRounds& rounds = experiment.plan.rounds;
-  rounds.quorum = static_cast<std::uint32_t>(Between(random, 1, parties));
-  rounds.deadline = Chance(random, 0.3) ? 0 : Any(random, 0, 2 * experiment.compute + experiment.wan_delay);
+  experiment.plan.quorum = static_cast<std::uint32_t>(Between(random, 1, parties));
+  experiment.plan.deadline = Chance(random, 0.3) ? 0 : Any(random, 0, 2 * experiment.compute + experiment.wan_delay);
   if (Chance(random, 0.7)) {
     experiment.slow[Between(random, 0, parties - 1)] = static_cast<double>(Between(random, 1, 8));
   }
@@ -290,7 +289,7 @@ void DrawMore(Random& random, Experiment& experiment) {
                                  .node = first.node,
                                  .told = Chance(random, 0.7)});
   }
-  experiment.hostile = experiment.replayable && experiment.plan.rounds.quorum == 0 && Chance(random, 0.3);
+  experiment.hostile = experiment.replayable && experiment.plan.quorum == 0 && Chance(random, 0.3);
 }
 
 }  // namespace
@@ -322,9 +321,9 @@ std::string ToString(const Experiment& experiment) {
   text += " shards";
   const auto add = [&](bool holds, const char* words) { text += holds ? std::string(", ") + words : ""; };
   add(!plan.rounds.together, "rounds of each party's own");
-  if (plan.rounds.quorum > 0) {
-    text += ", quorum of " + std::to_string(plan.rounds.quorum) + " and " +
-            std::to_string(plan.rounds.deadline / kMillisecond) + " ms";
+  if (plan.quorum > 0) {
+    text += ", quorum of " + std::to_string(plan.quorum) + " and " +
+            std::to_string(plan.deadline / kMillisecond) + " ms";
   }
   add(plan.rounds.update_at_party, "updates at parties");
   add(!plan.rounds.workers_together, "rounds of each worker's own");

@@ -46,7 +46,7 @@ struct History {
 // Returns the number by which a history identifies a party's round. With a quorum, a new process of a local
 // server counts its rounds from the beginning, so the number contains the server's incarnation.
 inline Round Numbered(const Experiment& experiment, std::uint32_t incarnation, Round round) {
-  return experiment.plan.rounds.quorum > 0 ? incarnation << 16 | round : round;
+  return experiment.plan.quorum > 0 ? incarnation << 16 | round : round;
 }
 
 // Returns what a worker pushes in a round, computed from the weights that it holds.

@@ -60,7 +60,7 @@ void Trainer::OnValue(Key key) {
 // Returns the number of rounds that the others have completed, including those without this worker's party.
 Round Trainer::Position(Key key) {
   Round reached = worker().Reached(key);
-  if (experiment_.plan.rounds.quorum == 0 || !experiment_.lockstep) return reached;
+  if (experiment_.plan.quorum == 0 || !experiment_.lockstep) return reached;
   for (const auto& [each, round] : rounds_) reached = std::max(reached, worker().Reached(each));
   return reached;
 }

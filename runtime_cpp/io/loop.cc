@@ -221,7 +221,9 @@ Round Loop::Submit(Key key, std::size_t elements, Worker::Push push, const PushO
   if (WasDone(RecordKind::kSubmit, key)) return ++tensor.submitted;
   const Time not_before = Nanoseconds(options.not_before_s);
   Driver& driver = state_->driver;
-  driver.Post([&driver, key, not_before, push = options.Applied(std::move(push))]() mutable {
+  push = options.Applied(std::move(push));
+  if (options.made == 0) push.made = made_;
+  driver.Post([&driver, key, not_before, push = std::move(push)]() mutable {
     driver.Submit(key, std::move(push), not_before);
   });
   return ++tensor.submitted;

@@ -43,11 +43,13 @@ struct PushOptions {
   bool last = false;          // the last push of this key
   bool absent = false;        // the worker has nothing to contribute: the value is zeros
   double not_before_s = 0.0;  // since the start of the run; leaves no earlier
+  std::uint32_t made = 0;     // see Worker::Push; 0: as SetMade has said
 
   Worker::Push Applied(Worker::Push push) const {
     push.loss = loss;
     push.last = last;
     push.absent = absent;
+    push.made = made;
     return push;
   }
 };
@@ -164,6 +166,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // Pushes a value on a device: it is encoded there as far as its codecs have kernels, and leaves
   // as it arrives on the host. Does not wait for the device.
   Round Push(Key key, const std::shared_ptr<DeviceStaging::Value>& value, const PushOptions& options = {});
+  // Pushes are from now on made after so many local steps (Worker::Push::made).
+  void SetMade(std::uint32_t steps) { made_ = steps; }
+  std::uint32_t made() const { return made_; }
   void Request(Key key);
   // Waits for the value of `round` (or of a later one). Returns when it was complete, in seconds
   // since the start.
@@ -247,6 +252,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   std::shared_ptr<State> state_;
   double join_timeout_s_ = 30.0;
   std::mutex verbs_;  // never held while the loop's thread is waited for; keeps rounds and barriers in the order in which they were asked for
+  std::atomic<std::uint32_t> made_ = 0;  // Worker::Push::made of the next pushes
   std::unordered_map<Key, Declared> tensors_;
   std::map<std::pair<RecordKind, std::uint32_t>, std::uint32_t> done_;  // see Resumed
   Round barriers_ = 0;

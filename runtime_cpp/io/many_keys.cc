@@ -18,6 +18,7 @@ void Loop::PushAll(std::span<const std::pair<Key, std::span<const float>>> value
     ++tensors_[key].submitted;
     if (WasDone(RecordKind::kSubmit, key)) continue;
     pushes.emplace_back(key, options.Applied({.value = value.data(), .owner = owner}));
+    if (options.made == 0) pushes.back().second.made = made_;
   }
   const Time not_before = Nanoseconds(options.not_before_s);
   Driver& driver = state_->driver;

@@ -76,6 +76,7 @@ NodeConfig Layout::Config(NodeId id) const {
   config.frame_bytes = plan_.frame_bytes;
   config.phantom = plan_.phantom;
   config.rounds = plan_.rounds;
+  config.rounds.early = plan_.quorum > 0 || plan_.round_policy;
   if (plan_.device && (Contains(globals, id) || Contains(servers, id))) {
     config.device = plan_.device();
   }
@@ -113,6 +114,8 @@ NodeConfig Layout::Config(NodeId id) const {
   config.peers.push_back({scheduler, Name(scheduler), Role::kScheduler});
   if (Contains(globals, id)) {
     config.role = Role::kGlobalServer;
+    if (plan_.quorum > 0) config.round_policy = std::make_shared<QuorumRounds>(plan_.quorum, plan_.deadline);
+    if (plan_.round_policy) config.round_policy = plan_.round_policy();
     config.quorum = static_cast<std::uint32_t>(workers.size());
     for (std::size_t party = 0; party < servers.size(); ++party) {
       AddLink(config, config.children, servers[party], Role::kServer, plan_.wan_push, plan_.wan_pull);

@@ -28,6 +28,10 @@ struct Plan {
   std::function<std::shared_ptr<Coordinator>()> coordinator = nullptr;
   bool overlay_push = true, overlay_pull = true;
   GlobalRounds rounds = {};
+  // Parties with which, and time after which, global rounds close without the others; 0: they do not.
+  std::uint32_t quorum = 0;
+  Time deadline = 0;
+  std::function<std::shared_ptr<RoundPolicy>()> round_policy = nullptr;  // instead of these
   bool strict = false;  // shards are as declared, or exist from the master's initial value on
   std::shared_ptr<const Declaration> declared = nullptr;
   NonFinite non_finite = NonFinite::kIgnore;

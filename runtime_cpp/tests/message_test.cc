@@ -32,7 +32,8 @@ Header RandomHeader(Random& random) {
   header.slice = static_cast<std::uint32_t>(Between(random, 0, header.slices - 1));
   header.reliable = static_cast<std::uint32_t>(Between(random, 0, header.slices));
   header.server = static_cast<std::uint32_t>(random());
-  header.offset = random();
+  header.offset = random() >> (64 - kOffsetBits);
+  header.steps = static_cast<std::uint32_t>(random() >> (64 - kStepsBits));
   header.loss = check::Uniform(random, -10, 10);
   header.payload_bytes = static_cast<std::uint32_t>(Between(random, 0, kMaxPayloadBytes));
   return header;
@@ -63,6 +64,7 @@ TEST(HeaderRoundTrip) {
     CHECK_EQ(parsed->priority, header.priority);
     CHECK_EQ(parsed->loss, header.loss);
     CHECK_EQ(parsed->offset, header.offset);
+    CHECK_EQ(parsed->steps, header.steps);
     CHECK_EQ(parsed->payload_bytes, header.payload_bytes);
   });
 }
@@ -123,7 +125,7 @@ TEST(HeaderRefusesEachInconsistency) {
     CHECK(error.find(why) != std::string::npos);
   };
   broken(0, 'g', "not a geomx message");
-  broken(4, 1, "wire version 1, this node speaks 4");
+  broken(4, 1, "wire version 1, this node speaks 5");
   broken(5, kKinds, "unknown message kind " + std::to_string(kKinds));
 }
 

@@ -1,11 +1,19 @@
-// Global rounds that close without parties that are late (GlobalRounds::quorum, deadline).
+// Global rounds that close without parties that are late (GlobalRounds::early).
+#include <algorithm>
+#include <functional>
+
 #include "tests/cluster.h"
 
 namespace geomx {
 namespace {
 
+using check::Between;
+using check::Chance;
 using check::Cluster;
+using check::ForSeeds;
 using check::Plan;
+using check::Random;
+using check::Uniform;
 
 constexpr std::uint32_t kPair = 2;
 
@@ -13,8 +21,8 @@ Plan QuorumOfTwo() {
   Plan plan;
   plan.continues = true;
   plan.parties = {1, 1, 1};
-  plan.rounds.quorum = 2;
-  plan.rounds.deadline = kSecond;
+  plan.quorum = 2;
+  plan.deadline = kSecond;
   return plan;
 }
 
@@ -108,6 +116,211 @@ TEST(ASecondPushInOneRoundIsRefusedWithAQuorumAsWell) {
   run.Deliver(run.servers[0], run.globals.front(), check::Transfer(Kind::kPush, run.servers[0], 2, kPair));
   run.Drive();
   CHECK_EQ(run.Events(run.globals.front(), Event::Kind::kPeerError).size(), 1u);
+}
+
+// ---- other policies --------------------------------------------------------------------------
+
+// What a test decides about rounds, and what the policy was asked.
+struct Rules {
+  std::uint32_t quorum = 2;
+  Time deadline = kSecond;
+  std::function<bool(const Contribution&)> takes = [](const Contribution&) { return true; };
+  std::function<double(const Contribution&)> weight = [](const Contribution&) { return 1.0; };
+  bool relative = true;
+  bool continues = true;
+  std::vector<std::vector<Contribution>> closed = {};
+};
+
+class ByRules final : public QuorumRounds {
+ public:
+  explicit ByRules(Rules& rules) : QuorumRounds(rules.quorum, rules.deadline), rules_(rules) {}
+  bool Takes(const ShardInfo&, const Contribution& late) override { return rules_.takes(late); }
+  bool Relative() const override { return rules_.relative; }
+  void Weigh(const EarlyRound& round, std::span<double> weights) override {
+    rules_.closed.emplace_back(round.contributions.begin(), round.contributions.end());
+    std::transform(round.contributions.begin(), round.contributions.end(), weights.begin(), rules_.weight);
+  }
+
+ private:
+  Rules& rules_;
+};
+
+Plan With(Rules& rules, std::vector<std::uint32_t> parties) {
+  Plan plan;
+  plan.continues = rules.continues;
+  plan.parties = std::move(parties);
+  plan.round_policy = [&rules] { return std::make_shared<ByRules>(rules); };
+  return plan;
+}
+
+// Parties whose every contribution has a coordinate of its own, so that the sum shows its factor.
+struct Factors : Cluster {
+  Factors(std::uint64_t seed, Rules& rules, const std::vector<std::uint32_t>& parties, std::uint32_t most)
+      : Cluster(seed, With(rules, parties)), most_(most), made_(workers.size()) {
+    Declare(0, most, {{.elements = most}});
+    Init(0, std::vector<float>(most));
+    RequestAll(0);
+    Drive();
+  }
+  // Returns the coordinate.
+  std::uint32_t PushOf(std::size_t worker, std::uint32_t steps = 1, bool last = false) {
+    std::vector<float> value(most_);
+    value[next_] = 1;
+    const auto kept = std::make_shared<const std::vector<float>>(value);
+    made_[worker] += steps;
+    Do(workers[worker], [kept, last, made = made_[worker]](Node& node, Time now) {
+      node.worker().Submit(0, {.value = kept->data(), .owner = kept, .last = last, .made = made}, now);
+    });
+    return next_++;
+  }
+  std::vector<float> Sum(std::size_t worker) { return Value(workers[worker], 0); }
+
+ private:
+  std::uint32_t most_, next_ = 0;
+  std::vector<std::uint32_t> made_;
+};
+
+TEST(WeightsAreOfWorkersAndTheSumStandsForAll) {
+  Rules rules{.weight = [](const Contribution& each) { return double(each.steps); }};
+  Factors run(6, rules, {2, 1, 1}, 4);
+  run.PushOf(0, 3);
+  run.PushOf(1, 5);  // with the first: two workers, eight steps
+  run.PushOf(2, 2);
+  run.PushOf(3, 6);
+  run.Drive();
+  const double total = 2 * 8 + 2 + 6;
+  const std::vector<float> sum = run.Sum(0);
+  for (const auto& [coordinate, weight] : {std::pair{0, 8.0}, {1, 8.0}, {2, 2.0}, {3, 6.0}}) {
+    CHECK_NEAR(sum[static_cast<std::size_t>(coordinate)], 4 * weight / total, 1e-6);
+  }
+  CHECK(run.Sum(3) == sum);
+  check::CheckNoErrors(run);
+}
+
+TEST(EqualWeightsChangeNoBit) {
+  ForSeeds(10, [](std::uint64_t seed) {
+    std::vector<std::vector<float>> sums;
+    for (const double weight : {1.0, 0.3}) {
+      Rules rules{.weight = [weight](const Contribution&) { return weight; }};
+      Cluster run(seed, With(rules, {1, 2, 1}));
+      run.Declare(0, 5, {{.elements = 5}});
+      run.Init(0, std::vector<float>(5));
+      run.RequestAll(0);
+      run.Drive();
+      Random random(seed);
+      for (const NodeId worker : {run.workers[0], run.workers[1], run.workers[2]}) {
+        std::vector<float> value(5);
+        for (float& each : value) each = Uniform(random, -1, 1);
+        run.Push(worker, 0, value);
+      }
+      run.Drive(2 * kSecond);  // without the last party
+      sums.push_back(run.Value(run.workers[0], 0));
+    }
+    CHECK(sums[0] == sums[1]);
+  });
+}
+
+TEST(ADroppedContributionIsAnsweredAndReportedAndCountsNowhere) {
+  Rules rules{.takes = [](const Contribution& late) { return late.age < 2; }};
+  Factors run(7, rules, {1, 1, 1}, 8);
+  for (int round = 0; round < 2; ++round) {
+    run.PushOf(0);
+    run.PushOf(1);
+    run.Drive(2 * kSecond);
+  }
+  const std::uint32_t lost = run.PushOf(2);  // for round 1, two rounds late
+  run.Drive();
+  CHECK(!run.Sum(2).empty());
+  for (std::size_t worker = 0; worker < 3; ++worker) run.PushOf(worker);
+  run.Drive();
+  CHECK_EQ(run.Events(run.globals.front(), Event::Kind::kUpdated).size(), 3u);
+  CHECK_EQ(run.Sum(0)[lost], 0.0f);
+  const auto partial = run.Events(run.globals.front(), Event::Kind::kPartial);
+  CHECK_EQ(partial.size(), 3u);
+  CHECK(partial.back().values.empty());
+  CHECK_EQ(partial.back().dropped, 1u);
+  CHECK(partial.back().late == (std::vector<std::pair<NodeId, Round>>{{run.servers[2], 1}}));
+  check::CheckNoErrors(run);
+}
+
+// Whatever is late, weighed or dropped: every round's sum stands for all workers if weights are relative, and
+// every contribution is in one round's, with its weight, or was dropped.
+TEST(EveryContributionCountsOnceWithItsWeightOrIsDropped) {
+  std::size_t late = 0, dropped = 0;
+  ForSeeds(60, [&](std::uint64_t seed) {
+    Random random(seed);
+    const std::uint64_t oldest = Between(random, 0, 3), weighs = Between(random, 0, 2);
+    Rules rules;
+    rules.quorum = static_cast<std::uint32_t>(Between(random, 1, 3));
+    rules.deadline = static_cast<Time>(Between(random, 0, 1)) * kSecond;
+    rules.relative = Chance(random, 0.7);
+    rules.continues = Chance(random, 0.5);
+    rules.takes = [oldest](const Contribution& each) { return each.age <= oldest; };
+    rules.weight = [weighs](const Contribution& each) {
+      return weighs == 0 ? 1.0 : weighs == 1 ? each.steps : 1.0 / (1 + each.age);
+    };
+    Factors run(seed, rules, {2, 1, 1}, 40);
+    run.Command("optimizer\nsgd\nlearning_rate -1");  // the model is the sum of all rounds
+    const std::vector<std::vector<std::size_t>> members = {{0, 1}, {2}, {3}};
+    std::vector<std::uint64_t> left;
+    for (std::size_t party = 0; party < 3; ++party) left.push_back(Between(random, 2, 9));
+    std::vector<std::vector<std::vector<std::uint32_t>>> coordinates(3);  // of each party's pushes
+    while (std::any_of(left.begin(), left.end(), [](std::uint64_t each) { return each > 0; })) {
+      const std::size_t party = Between(random, 0, 2);
+      const bool free = std::all_of(members[party].begin(), members[party].end(), [&](std::size_t member) {
+        Worker& worker = const_cast<Node&>(run.node(run.workers[member])).worker();
+        return worker.Submitted(0) == worker.ValueRound(0);
+      });
+      if (free && left[party] > 0) {
+        --left[party];
+        coordinates[party].emplace_back();
+        for (const std::size_t member : members[party]) {
+          const auto steps = static_cast<std::uint32_t>(Between(random, 1, 5));
+          coordinates[party].back().push_back(run.PushOf(member, steps, left[party] == 0));
+        }
+      }
+      run.Drive(static_cast<Time>(Between(random, 0, 12)) * kSecond / 8);
+    }
+    run.Drive(2 * kSecond);
+
+    double total_mass = 0;
+    std::vector<std::map<Round, double>> factors(3);  // by party and the round that was meant
+    for (const std::vector<Contribution>& closed : rules.closed) {
+      double total = 0;
+      for (const Contribution& each : closed) total += (rules.relative ? rules.weight(each) : 1) * each.workers;
+      for (const Contribution& each : closed) {
+        const auto party = std::find(run.servers.begin(), run.servers.end(), each.source) - run.servers.begin();
+        const double factor = 4 * rules.weight(each) / total;
+        CHECK(factors[static_cast<std::size_t>(party)].emplace(each.meant, factor).second);
+        late += each.age > 0;
+        total_mass += factor * each.workers;
+      }
+    }
+    for (const Event& event : run.Events(run.globals.front(), Event::Kind::kPartial)) {
+      for (std::size_t i = event.late.size() - event.dropped; i < event.late.size(); ++i) {
+        const auto [source, meant] = event.late[i];
+        const auto party = std::find(run.servers.begin(), run.servers.end(), source) - run.servers.begin();
+        CHECK(factors[static_cast<std::size_t>(party)].emplace(meant, 0.0).second);
+        ++dropped;
+      }
+    }
+    const Buffer* model = run.node(run.globals.front()).GlobalValue(0, 0);
+    double mass = 0;
+    for (const float value : *model) mass += value;
+    CHECK_NEAR(mass, total_mass, 1e-4);
+    if (rules.relative) CHECK_NEAR(mass, 4.0 * static_cast<double>(rules.closed.size()), 1e-4);
+    for (std::size_t party = 0; party < 3; ++party) {
+      // What was dropped after the last round has closed is not reported any more.
+      CHECK(factors[party].size() <= coordinates[party].size());
+      auto factor = factors[party].begin();
+      for (const std::vector<std::uint32_t>& push : coordinates[party]) {
+        const double expected = factor == factors[party].end() ? 0.0 : (factor++)->second;
+        for (const std::uint32_t coordinate : push) CHECK_NEAR((*model)[coordinate], expected, 1e-5);
+      }
+    }
+    check::CheckNoErrors(run);
+  });
+  CHECK(late > 20 && dropped > 20);
 }
 
 }  // namespace
