@@ -45,6 +45,7 @@ ITERATIONS = 20
 # With the defaults, 20 iterations would contain one global round only.
 OPTIONS: dict[str, dict[str, Any]] = {
     "diloco": {"h": 4, "fragments": 2, "tau": 2, "alpha": 0.5},
+    "fedbuff": {"h": 4, "k": 1},
     "halos": {"h": 4, "k": 2},
     "hfa": {"k1": 2, "k2": 2},
 }

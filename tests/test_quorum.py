@@ -94,18 +94,21 @@ def test_a_slow_party_keeps_up_with_fragments_in_flight(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(4)
-def test_simulated_and_live_runs_agree_on_who_took_part(tmp_path: Path) -> None:
+@pytest.mark.needs("diloco")
+def test_simulated_and_live_runs_agree_on_who_took_part_and_on_every_bit(tmp_path: Path) -> None:
     """The slow party's first step takes several times as long as all steps of the others."""
-    found = {}
+    found, runs = {}, []
+    quorum = ("+sync=diloco", "sync.h=1", "sync.quorum=2", "sync.weights=tokens")
     for mode in ("sim", "live"):
         folder = tmp_path / mode
-        more = ("faults.deadline_s=0", "iterations=4", f"mode={mode}")
-        results = runner.run(*words(folder, 0.01, *more))
+        results = runner.run(*words(folder, 0.01, "iterations=4", f"mode={mode}", quorum=quorum))
+        runs.append(results)
         found[mode] = took_part(folder)
         assert results.summary["participation"]["late"] > 0
         steps = [row["iteration"] for row in rows_of(results, "south/worker0")]
         assert steps == [0, 3]
     assert found["sim"] == found["live"]
+    assert same_parameters(*runs)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,6 @@ def test_cuts_and_kills_cost_a_round_the_deadline_at_most(tmp_path: Path) -> Non
     [
         ("faults.quorum", ["faults.quorum=2", "faults.deadline_s=1", "sync.quorum=2"]),
         ("faults.durable", ["faults.on_loss=wait", "faults.durable=log", "sync.quorum=2"]),
-        ("sync", ["accel=[tsengine]", "faults.on_loss=stop", "sync.quorum=2"]),
         ("sync.quorum", ["sync.quorum=4"]),
         ("sync.deadline_s", ["sync.deadline_s=1"]),
     ],
@@ -209,3 +211,18 @@ def test_a_policy_that_cannot_work_is_refused(tmp_path: Path, key: str, more: li
     with pytest.raises(ConfigError) as caught:
         compose(words(tmp_path / "run", 1.0, *DILOCO, *more, quorum=()))
     assert caught.value.key == key
+
+
+@pytest.mark.needs("fedbuff", "diloco")
+def test_a_buffer_of_all_parties_is_federated_averaging(tmp_path: Path) -> None:
+    """Also where one is slow; with a smaller buffer, the others do not wait for it."""
+    mean = ["sync.outer_lr=1", "sync.outer_momentum=0"]
+    averaged = trained(tmp_path / "averaged", 0.2, *mean)
+    found = {}
+    for k in (3, 2):
+        more = ["+sync=fedbuff", "sync.h=4", f"sync.k={k}", "iterations=24", "faults.on_loss=wait"]
+        found[k] = runner.run(*words(tmp_path / str(k), 0.2, *more, quorum=()))
+    assert same_parameters(found[3], averaged)
+    end_s = {k: rows_of(results, FAST[0])[20]["end_s"] for k, results in found.items()}
+    assert end_s[2] < 0.5 * end_s[3]
+    assert found[2].summary["participation"]["late"] > 0

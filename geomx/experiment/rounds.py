@@ -99,14 +99,14 @@ def check_rounds(cluster: Cluster, selection: Selection, faults: FaultOptions) -
 
     Raises:
         ConfigError: The quorum is larger than the number of parties; two rules close rounds; the
-            sync algorithm has no common rounds, or plans the steps of all workers; something needs
-            the contributions of all; or logs cannot repeat who was late.
+            sync algorithm has no common rounds, or plans the steps of all workers; or logs cannot
+            repeat who was late.
     """
     if not close_early(cluster, selection, faults):
         return
     policy, (name, _) = selection.sync_policy(cluster), selection.sync
     if policy.round_policy(cluster) is not None:
-        _check_policy(cluster, selection, faults)
+        _check_policy(selection, faults)
         return
     assert faults.quorum is not None
     remedy = "leave faults.quorum and faults.deadline_s out"
@@ -121,7 +121,7 @@ def check_rounds(cluster: Cluster, selection: Selection, faults: FaultOptions) -
         raise ConfigError("faults.quorum", faults.quorum, f"{why}; {remedy}")
 
 
-def _check_policy(cluster: Cluster, selection: Selection, faults: FaultOptions) -> None:
+def _check_policy(selection: Selection, faults: FaultOptions) -> None:
     name, _ = selection.sync
     does = f"sync={name} decides itself when rounds close"
     if faults.quorum is not None:
@@ -133,6 +133,3 @@ def _check_policy(cluster: Cluster, selection: Selection, faults: FaultOptions) 
             "late; choose faults.durable=replica or none"
         )
         raise ConfigError("faults.durable", faults.durable, remedy)
-    for who, why in needs_all(cluster, selection):
-        remedy = f"closes rounds without parties that are late, and {who} {why}; leave {who} out"
-        raise ConfigError("sync", name, remedy)

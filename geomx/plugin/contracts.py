@@ -170,7 +170,7 @@ class CheckedPolicy(SyncPolicy):
         answer, held = self._policy.round_policy(cluster), self._held
         if answer is None:
             return None
-        if not self.together or self._policy.coordinators(cluster):
+        if not (self.together and self.workers_together) or self._policy.coordinators(cluster):
             raise held.broken("round_policy()", "None without common, unplanned rounds", answer)
         if isinstance(answer, Native):
             return held.native("round_policy()", answer, "rounds")

@@ -11,8 +11,8 @@ def groups_of(cluster: Cluster, together: bool, workers_together: bool) -> list[
 
     Args:
         cluster: The nodes of the experiment.
-        together: Whether parties share rounds (see `SyncPolicy`); otherwise global servers answer
-            each party separately, and local servers form no group.
+        together: Whether rounds of the global servers wait for all parties; otherwise some are
+            answered separately, and local servers form no group.
         workers_together: The same of a party's workers and its local server.
 
     Returns:

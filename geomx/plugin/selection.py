@@ -159,7 +159,7 @@ class Selection:
     def update_at_party(self, cluster: Cluster) -> bool:
         """Return whether local servers run the optimizer (`geomx_update`)."""
         policy = self.sync_policy(cluster)
-        if not (policy.together and policy.workers_together):
+        if not (_wait_for_all(policy, cluster) and policy.workers_together):
             return False
         answers = self._ask("geomx_update", cluster=cluster)
         for built, answer in answers:
@@ -192,7 +192,7 @@ class Selection:
 
     def _find_overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
         policy = self.sync_policy(cluster)
-        groups = groups_of(cluster, policy.together, policy.workers_together)
+        groups = groups_of(cluster, _wait_for_all(policy, cluster), policy.workers_together)
         answers = [(group, self._overlay(group)) for group in groups]
         return [(group, overlay) for group, overlay in answers if overlay is not None]
 
@@ -361,3 +361,8 @@ def _hook_of(answer: Any) -> str:
     }
     hooks = [hook for hook, types in kinds.items() if isinstance(answer, types)]
     return f"{hooks[0]}: " if hooks else ""
+
+
+def _wait_for_all(policy: SyncPolicy, cluster: Cluster) -> bool:
+    """Return whether rounds of the global servers wait for all parties."""
+    return policy.together and policy.round_policy(cluster) is None

@@ -207,7 +207,9 @@ class SyncPolicy:
 
         Returns:
             An object that decides when a round closes without parties that are late, and what each
-            contribution counts; None if every round waits for all parties. Needs `together`.
+            contribution counts; None if every round waits for all parties. Needs `together` and
+            `workers_together`, and no coordinators. Parties then have no overlays between them, and
+            optimizers stay at the global servers.
         """
         return None
 
