@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import geomx
 from geomx import runner
 from geomx.config.compose import compose
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, PluginError
 from geomx.options.schema import FaultOptions
 from geomx.results.files import read_table
 from geomx.results.results import Results
+from tests.laws import Build, registry_with, same
 
 FAST = ["east/worker0", "west/worker0"]
 
@@ -226,3 +228,62 @@ def test_a_buffer_of_all_parties_is_federated_averaging(tmp_path: Path) -> None:
     end_s = {k: rows_of(results, FAST[0])[20]["end_s"] for k, results in found.items()}
     assert end_s[2] < 0.5 * end_s[3]
     assert found[2].summary["participation"]["late"] > 0
+
+
+class Buffer:
+    """FedBuff's rounds in Python."""
+
+    relative = False
+
+    def __init__(self, k: int, oldest: int) -> None:
+        self.k, self.oldest = k, oldest
+
+    def closes_at(
+        self, shard: Any, contributions: Any, awaited: int, before_s: float | None, now_s: float
+    ) -> float | None:
+        return now_s if len(contributions) >= self.k else None
+
+    def takes(self, shard: Any, late: geomx.Contribution) -> bool:
+        return late.age <= self.oldest
+
+    def weigh(self, shard: Any, contributions: Any) -> list[float]:
+        return [(1 + each.age) ** -0.5 for each in contributions]
+
+
+class Confused(Buffer):
+    def weigh(self, shard: Any, contributions: Any) -> list[float]:
+        return []
+
+
+def in_python(make: type[Buffer], h: int, k: int, oldest: int) -> Any:
+    """Return a registry with ``sync=own``: fedbuff, with rounds in Python."""
+
+    class Own:
+        @geomx.hookimpl
+        def geomx_sync_policy(self, cluster: Any) -> geomx.SyncPolicy:
+            from geomx.plugins.fedbuff import FedBuffConfig, FedBuffPolicy
+
+            class Policy(FedBuffPolicy):
+                def round_policy(self, cluster: Any) -> Any:
+                    return make(k, oldest)
+
+            return Policy(FedBuffConfig(h=h))
+
+    return registry_with(own=("sync", Own()))
+
+
+@pytest.mark.needs("fedbuff")
+def test_a_policy_in_python_does_the_same(network: Build, tiny: Any, simulate: Build) -> None:
+    net = network(1, 2, 1, speed=[(1.0,), (1.0, 0.9), (0.13,)])
+    options = {"h": 2, "k": 2, "oldest": 2}
+    native = simulate(net, tiny, ("fedbuff", options), iterations=40)
+    registry = in_python(Buffer, **options)
+    python = simulate(net, tiny, ("own", {}), iterations=40, registry=registry)
+    assert native.bytes == python.bytes
+    assert same(native.parameters, python.parameters)
+    participation = native.results.summary["participation"]
+    assert participation["dropped"] > 0
+    assert python.results.summary["participation"] == participation
+    registry = in_python(Confused, **options)
+    with pytest.raises(PluginError, match=r"Confused.weigh gave 0 weights for 2 contributions"):
+        simulate(net, tiny, ("own", {}), iterations=4, registry=registry)

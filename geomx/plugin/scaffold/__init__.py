@@ -20,8 +20,8 @@ from geomx.plugin.registry import Registry
 
 KINDS = {
     "codec": "accel", "packed": "accel", "native": "accel", "slicer": "accel", "sync": "sync",
-    "placement": "accel", "overlay": "accel", "optimizer": "accel", "workload": "workload",
-    "network": "network",
+    "rounds": "sync", "placement": "accel", "overlay": "accel", "optimizer": "accel",
+    "workload": "workload", "network": "network",
 }  # fmt: skip
 """The values of ``--kind``, and the kind of plugin that each registers."""
 
