@@ -39,8 +39,8 @@ class RoundPolicy(Protocol):
     contribution to a round that has closed is late, and its party is answered at once with the
     current value. Two methods are optional: ``takes(shard, late)`` returns whether a late
     `Contribution` counts in the open round (by default, True) or is lost; ``weigh(shard,
-    contributions)`` returns, when a round closes, the weight of a worker in each of its
-    contributions, finite and not negative (by default, 1).
+    contributions, workers)`` returns, when a round closes, the weight of a worker in each of its
+    contributions, finite and not negative (by default, 1); `workers` is the number of all.
 
     With weights w, values v and numbers of workers m of the contributions, the sum becomes (number
     of all workers) * sum(w v) / sum(w m): a weighted mean. With the attribute ``relative = False``
@@ -51,7 +51,7 @@ class RoundPolicy(Protocol):
         self,
         shard: tuple[int, int],
         contributions: Sequence[Contribution],
-        awaited: int,
+        awaited: Sequence[int],
         before_s: float | None,
         now_s: float,
     ) -> float | None:
@@ -62,7 +62,8 @@ class RoundPolicy(Protocol):
         Args:
             shard: (key of the tensor, number of the shard).
             contributions: Those that the round has: in time, by source, then the others.
-            awaited: Number of parties that take part and have contributed nothing at all.
+            awaited: Ids of the local servers of parties that take part and have not contributed in
+                time, ascending.
             before_s: The last answer for this round; None at first.
             now_s: The time in seconds.
 

@@ -14,11 +14,11 @@ TEST(FedBuffClosesWhenTheBufferIsFullAndWeighsByAge) {
   const ShardInfo shard;
   std::vector<Contribution> contributions;
   for (const Round age : {0u, 3u, 8u}) {
-    CHECK_EQ(policy->ClosesAt({shard, 9, contributions, 0, 1}, kNever, 7), kNever);
+    CHECK_EQ(policy->ClosesAt({shard, 9, contributions, {}, 6}, kNever, 7), kNever);
     contributions.push_back({.source = 1, .meant = 9 - age, .age = age, .workers = 2, .steps = 8});
     CHECK(policy->Takes(shard, contributions.back()));
   }
-  const EarlyRound full{shard, 9, contributions, 1, 1};
+  const EarlyRound full{shard, 9, contributions, {}, 6};
   CHECK_EQ(policy->ClosesAt(full, kNever, 7), Time{7});
   std::vector<double> weights(3, 1.0);
   policy->Weigh(full, weights);

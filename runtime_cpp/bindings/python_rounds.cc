@@ -32,7 +32,7 @@ class PythonRounds final : public RoundPolicy {
     return Guarded(policy_, "closes_at", "seconds, or None", [&] {
       const nb::object before_s = before == kNever ? nb::none() : nb::object(nb::float_(Seconds(before)));
       const nb::object answer = policy_.get().attr("closes_at")(Name(round.shard), List(round.contributions),
-                                                                round.awaited, before_s, Seconds(now));
+                                                                Ids(round.awaited), before_s, Seconds(now));
       if (answer.is_none()) return kNever;
       const double seconds = nb::cast<double>(answer);
       if (std::isnan(seconds)) throw std::bad_cast();
@@ -53,7 +53,7 @@ class PythonRounds final : public RoundPolicy {
   void Weigh(const EarlyRound& round, std::span<double> weights) override {
     if (!weighs_) return;
     Guarded(policy_, "weigh", "a weight for each contribution", [&] {
-      const nb::object answer = policy_.get().attr("weigh")(Name(round.shard), List(round.contributions));
+      const nb::object answer = policy_.get().attr("weigh")(Name(round.shard), List(round.contributions), round.workers);
       const auto made = nb::cast<std::vector<double>>(answer);
       if (made.size() != weights.size()) {
         throw std::invalid_argument("gave " + std::to_string(made.size()) + " weights for " +
@@ -68,6 +68,7 @@ class PythonRounds final : public RoundPolicy {
 
  private:
   static double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
+  static std::vector<NodeId> Ids(std::span<const NodeId> ids) { return {ids.begin(), ids.end()}; }
   static nb::tuple Name(const ShardInfo& shard) { return nb::make_tuple(shard.key, shard.index); }
   static nb::object One(const Contribution& each) {
     return nb::module_::import_("geomx.plugin.rounds").attr("Contribution")(each.source, each.meant, each.age, each.workers,

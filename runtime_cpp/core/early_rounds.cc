@@ -62,23 +62,18 @@ void GlobalServer::Add(Shard& shard, const Contribution& made, Buffer value) {
 
 void GlobalServer::CloseIfDue(Shard& shard, Time now) {
   if (!IsOpen(shard)) return;
-  const EarlyRound open = Open(shard);
-  const Time closes_at = node_.config().round_policy->ClosesAt(open, shard.closes_at, now);
+  const std::vector<NodeId> awaited = Awaited(shard);
+  const Time closes_at = node_.config().round_policy->ClosesAt(Open(shard, awaited), shard.closes_at, now);
   if (closes_at != shard.closes_at) {
     closing_.erase({shard.closes_at, IdOf(shard)});
     shard.closes_at = closes_at;
     if (closes_at != kNever) closing_.emplace(closes_at, IdOf(shard));
   }
-  if (closes_at <= now || Awaited(shard).empty()) Close(shard.given, shard, now);
+  if (closes_at <= now || awaited.empty()) Close(shard.given, shard, now);
 }
 
-EarlyRound GlobalServer::Open(const Shard& shard) const {
-  EarlyRound open{shard.terms.info, shard.round + 1, shard.contributions, 0, 0};
-  std::set<NodeId> parties;
-  for (const Contribution& each : shard.contributions) parties.insert(each.source);
-  open.parties = static_cast<std::uint32_t>(parties.size());
-  for (const NodeId party : Awaited(shard)) open.awaited += !parties.contains(party);
-  return open;
+EarlyRound GlobalServer::Open(const Shard& shard, std::span<const NodeId> awaited) const {
+  return {shard.terms.info, shard.round + 1, shard.contributions, awaited, node_.config().quorum};
 }
 
 std::vector<NodeId> GlobalServer::Lacking(const Shard& shard) const {
@@ -140,7 +135,8 @@ std::vector<double> GlobalServer::Weights(const Shard& shard) const {
   RoundPolicy& policy = *node_.config().round_policy;
   const bool relative = policy.Relative();
   std::vector<double> weights(shard.contributions.size(), 1.0);
-  policy.Weigh(Open(shard), weights);
+  const std::vector<NodeId> awaited = Awaited(shard);
+  policy.Weigh(Open(shard, awaited), weights);
   double total = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (!(weights[i] >= 0)) throw PluginFailure("a round policy gave a weight that is negative or no number");

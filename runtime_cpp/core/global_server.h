@@ -104,7 +104,7 @@ class GlobalServer final : public ServerRole {
   static void Add(Shard& shard, const Contribution& made, Buffer value);
   // Closes the open round if no contribution is awaited, or if the policy says so.
   void CloseIfDue(Shard& shard, Time now);
-  EarlyRound Open(const Shard& shard) const;
+  EarlyRound Open(const Shard& shard, std::span<const NodeId> awaited) const;
   // Parties without a contribution in time; of these, the ones that are awaited.
   std::vector<NodeId> Lacking(const Shard& shard) const;
   std::vector<NodeId> Awaited(const Shard& shard) const;

@@ -212,7 +212,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
 
 void Inbox::Exchange(Archive& archive) {
   Opening& o = opening_;
-  std::uint64_t place = o.steps << kOffsetBits | o.offset;
+  std::uint64_t place = std::uint64_t{o.steps} << kOffsetBits | o.offset;
   archive(o.kind, o.flags, o.round, o.merge_count, o.priority, o.shard_elements, o.total_rows, o.slices,
           o.reliable, o.server, place, o.loss, received_, reliable_received_, covered_);
   o.offset = place;

@@ -7,7 +7,9 @@
 // it learns what it has missed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <set>
 #include <span>
 
 #include "core/archive.h"
@@ -30,8 +32,8 @@ struct EarlyRound {
   const ShardInfo& shard;
   Round round;
   std::span<const Contribution> contributions;  // those in time by source, then the others by source
-  std::uint32_t parties;  // that have contributed, in time or not
-  std::uint32_t awaited;  // parties that take part and have contributed nothing at all
+  std::span<const NodeId> awaited;  // parties that take part and have not contributed in time, ascending
+  std::uint32_t workers;            // of all parties
 };
 
 class RoundPolicy {
@@ -76,10 +78,22 @@ class QuorumRounds : public RoundPolicy {
 
   Time ClosesAt(const EarlyRound& round, Time before, Time now) override {
     if (before != kNever) return before;
-    const std::uint32_t possible = round.parties + round.awaited;
-    return round.parties >= (parties_ < possible ? parties_ : possible) ? now + deadline_ : kNever;
+    std::set<NodeId> parties;
+    for (const Contribution& each : round.contributions) {
+      if (Counts(each)) parties.insert(each.source);
+    }
+    const std::size_t there = parties.size();
+    parties.insert(round.awaited.begin(), round.awaited.end());
+    return there >= std::min<std::size_t>(parties_, parties.size()) ? now + deadline_ : kNever;
   }
   void Exchange(Archive& archive) override { (void)archive; }
+
+ protected:
+  // Returns true if the contribution counts for the number of parties.
+  virtual bool Counts(const Contribution& each) const {
+    (void)each;
+    return true;
+  }
 
  private:
   std::uint32_t parties_;
