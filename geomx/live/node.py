@@ -29,6 +29,7 @@ from typing import Any
 
 from geomx import _core
 from geomx.errors import GeomxError, NodeLost, refused_file
+from geomx.experiment.rounds import may_lack_some
 from geomx.limits.rules import Calls, memory_limited, overdue
 from geomx.limits.watchdog import own_process
 from geomx.live import access
@@ -300,10 +301,15 @@ class Node:
     def _tell_members(self) -> None:
         """Note the changes of members since the last call."""
         member = self._member
-        if member is None:
+        if member is None or not self._tells(member):
             return
         with self._telling:
             self._note_members(member, member.loop.members())
+
+    @staticmethod
+    def _tells(member: Member) -> bool:
+        spec = member.spec
+        return may_lack_some(spec.cluster, member.selection, spec.faults)
 
     def _note_members(self, member: Member, told: Iterable[Any]) -> None:
         for at_s, kind, names, *about in told:
