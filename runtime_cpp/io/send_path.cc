@@ -14,6 +14,7 @@ constexpr std::size_t kWriteBytes = 256 * 1024;       // of one system call; the
 constexpr std::size_t kChosenAhead = 16 * 1024;       // messages are chosen while less is pending
 constexpr std::size_t kChosenForStandby = 1024 * 1024;  // the same where they wait for a standby
 constexpr std::size_t kFlushBudget = 1024 * 1024;     // then other connections get their turn
+constexpr Time kLimitPause = 20 * kMillisecond;       // between two looks at a full connection
 constexpr std::size_t kMaxPending = 4 * 1024 * 1024;  // bytes that left the model, but are not in the socket
 
 }  // namespace
@@ -163,7 +164,13 @@ void Driver::Flush(Session& session) {
     const long taken =
         frames.Write(session.fd.get(), session.tls.get(), kWriteBytes, done);
     if (taken < 0) return sessions_.Close(session, ErrorText(errno));
-    if (taken == 0) break;
+    if (taken == 0) {
+      if (const Time now = Now(); session.limit_at <= now) {
+        session.limit_at = now + kLimitPause;
+        LimitUnsent(session.fd.get());
+      }
+      break;
+    }
     written += static_cast<std::size_t>(taken);
   }
   if (!session.writing) sessions_.SetWriting(session, true);

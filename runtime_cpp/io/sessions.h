@@ -89,6 +89,7 @@ struct Session {
   std::size_t delayed_bytes = 0;  // of received messages that wait to be handled
   bool reading = true;
   bool writing = false;      // to be told when the socket is writable
+  Time limit_at = 0;         // when to adapt the kernel's unsent data next
   bool closed = false;
   std::uint32_t interest = 0;
 };

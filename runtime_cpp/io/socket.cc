@@ -18,7 +18,9 @@
 namespace geomx::io {
 namespace {
 
-constexpr int kUnsentBytes = 16 * 1024;         // TCP_NOTSENT_LOWAT
+constexpr int kUnsentBytes = 16 * 1024;         // TCP_NOTSENT_LOWAT, at least
+constexpr int kMostUnsentBytes = 256 * 1024;
+constexpr double kUnsentSeconds = 3e-3;
 constexpr int kDatagramBuffer = 8 * 1024 * 1024;
 constexpr int kBacklog = 1024;
 constexpr int kBindTries = 64;                  // for a port that is free in both families
@@ -183,6 +185,16 @@ void TuneConnection(int fd, const std::string& congestion, Time silence) {
   if (!name.empty()) {
     setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
   }
+}
+
+void LimitUnsent(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (IsLoopback(LocalAddress(fd))) return;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return;
+  const double wanted = kUnsentSeconds * static_cast<double>(info.tcpi_pacing_rate);
+  const double bytes = std::clamp<double>(wanted, kUnsentBytes, kMostUnsentBytes);
+  SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, static_cast<int>(bytes));
 }
 
 Progress ProgressOf(int fd) {

@@ -83,6 +83,13 @@ Fd Connect(const Address& address, const Address& from);
 // end, with or without data under way.
 void TuneConnection(int fd, const std::string& congestion, Time silence);
 
+// Keeps the kernel's unsent data as short as it can be: what leaves within the time that it may take
+// until this process runs again. Call it now and then while the connection is full; it leaves those to
+// this machine's own addresses as they are. With less, the kernel often has nothing to send for an
+// instant; bbr then takes the connection for one with little to say, never ends its start-up, and
+// keeps three times what the path holds under way, in the queues of the network.
+void LimitUnsent(int fd);
+
 // The progress of the data written to a connection.
 struct Progress {
   double delivered = 0.0;  // bytes/s, lately; 0 if unknown

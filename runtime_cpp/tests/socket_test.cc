@@ -1,10 +1,13 @@
 // The driver's use of sockets: progress of connections, datagrams, and errors of the kernel.
 #include "io/socket.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -13,6 +16,7 @@
 #include "io/clock.h"
 #include "io/mailbox.h"
 #include "io/poller.h"
+#include "io/tcp.h"
 #include "io/udp.h"
 #include "tests/check.h"
 
@@ -64,6 +68,57 @@ TEST(progress_reports_bytes_that_the_peer_does_not_read) {
   const Progress done = ProgressOf(sender.get());
   CHECK_EQ(done.standing, 0.0);
   CHECK(done.delivered > 0.0);
+}
+
+// An urgent message waits behind what the kernel has taken: a slow network is offered little.
+TEST(writes_grow_until_the_socket_is_full) {
+  const Port port = Bind("127.0.0.1", 0);
+  const Fd sender = Connect(port.address, {});
+  pollfd waiting{port.listener.get(), POLLIN, 0};
+  CHECK_EQ(poll(&waiting, 1, 5000), 1);
+  const Fd receiver(accept(port.listener.get(), nullptr, nullptr));
+  TuneConnection(sender.get(), "", kNever);
+  constexpr std::size_t kMost = 256 * 1024;
+  FrameLink link;
+  for (int i = 0; i < 64; ++i) {
+    Message message;
+    message.payload = Payload::Copy(std::vector<std::byte>(1024 * 1024));
+    message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
+    link.Push(std::move(message), 0, 0);
+  }
+  const auto write = [&] {
+    return static_cast<std::size_t>(
+        std::max(0L, link.Write(sender.get(), nullptr, kMost, [](const Message&, Time) {})));
+  };
+  std::size_t expected = 16 * 1024, taken = 0, last;
+  for (; (last = write()) == expected; expected = std::min(2 * expected, kMost)) taken += last;
+  CHECK(taken >= 16 * 1024);
+  CHECK(last < expected);
+  while (write() > 0) continue;
+  CHECK_EQ(write(), 0u);
+  for (std::size_t before = link.pending_bytes(); link.pending_bytes() == before; write()) {
+    poll(nullptr, 0, 1);
+    Drain(receiver.get());
+    if (write() > 0) CHECK(before - link.pending_bytes() <= 16 * 1024);  // nothing was taken in between
+  }
+}
+
+// Not for this machine's own addresses, among which one in another notation does not count here.
+TEST(unsent_data_follows_the_pace) {
+  for (const bool loopback : {true, false}) {
+    const Port port = Bind(loopback ? "127.0.0.1" : "::ffff:127.0.0.1", 0, true);
+    const Fd sender = Connect(port.address, {});
+    pollfd waiting{port.listener.get(), POLLIN, 0};
+    CHECK_EQ(poll(&waiting, 1, 5000), 1);
+    const Fd receiver(accept(port.listener.get(), nullptr, nullptr));
+    TuneConnection(sender.get(), "", kNever);
+    CHECK(Fill(sender.get()) > 0);
+    LimitUnsent(sender.get());
+    int limit = 0;
+    socklen_t length = sizeof limit;
+    CHECK_EQ(getsockopt(sender.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, &length), 0);
+    CHECK_EQ(limit, loopback ? 16 * 1024 : 256 * 1024);
+  }
 }
 
 TEST(other_sockets_have_no_progress) {
