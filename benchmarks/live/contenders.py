@@ -71,11 +71,27 @@ class Figures:
     growth: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Access:
+    """Emulated links of the sites to each other.
+
+    Attributes:
+        mbps: Of every party's access, in each direction.
+        delay_ms: Between two sites, one way.
+        emulate: Value of the option ``emulate``.
+    """
+
+    mbps: float
+    delay_ms: float = 15
+    emulate: str = "shaper"
+
+
 def geomx(
     task: Task,
     words: Sequence[str] = (),
     tls: bool = False,
-    access: Mapping[str, float] | None = None,
+    access: Access | None = None,
+    script: str = "of_geomx.py",
 ) -> Figures:
     """Average through geomx: a local server for each party, one global server.
 
@@ -83,10 +99,10 @@ def geomx(
         task: The task.
         words: Further overrides.
         tls: Whether all connections are encrypted.
-        access: Bandwidths of every party's access, emulated, with 30 ms between the sites; None:
-            links are as fast as the machine.
+        access: None: links are as fast as the machine.
+        script: Of its workers.
     """
-    return Run(task).of(lambda run: _launch(run, words, tls, access))
+    return Run(task).of(lambda run: _launch(run, words, tls, access, script))
 
 
 def gloo(task: Task) -> Figures:
@@ -262,29 +278,29 @@ def free_port() -> int:
 
 
 def _launch(
-    run: Run, words: Sequence[str], tls: bool, shaped: Mapping[str, float] | None
+    run: Run, words: Sequence[str], tls: bool, access: Access | None, script: str
 ) -> list[subprocess.Popen[bytes]]:
     """Start ``geomx launch`` with as many parties as the task has groups of workers."""
     fast = {"uplink_mbps": 1e5, "downlink_mbps": 1e5}
-    access = shaped or fast
+    site = {"uplink_mbps": access.mbps, "downlink_mbps": access.mbps} if access else fast
     names = [f"party{number}" for number in range(len(run.task.workers))]
     parties = {
-        name: {"workers": workers, **access}
+        name: {"workers": workers, **site}
         for name, workers in zip(names, run.task.workers, strict=True)
     }
     central = {"name": "hub", "global_servers": 1, **fast}
-    delay = 15 if shaped else 0
+    delay = access.delay_ms if access else 0
     network = {"name": "bench", "central": central, "parties": parties, "delay_ms": delay}
     command = [GEOMX, "launch"]
     # Other load on the machine must not be taken for a lost node.
     patient = ["runtime.failure_timeout_s=60", "faults.on_loss=stop"]
     words = [f"hydra.run.dir={run.folder}/run", *patient, *words]
-    script = ["--", sys.executable, str(WORKERS / "of_geomx.py")]
+    command_of_worker = ["--", sys.executable, str(WORKERS / script)]
     if not tls:
         (run.folder / "network.yaml").write_text(yaml.safe_dump(network))
-        emulate = "shaper" if shaped else "none"
+        emulate = access.emulate if access else "none"
         place = [f"network={run.folder}/network.yaml", f"emulate={emulate}"]
-        return [run.process([*command, *place, *words, *script], {})]
+        return [run.process([*command, *place, *words, *command_of_worker], {})]
     job = {
         "hosts": {"here": {"address": "127.0.0.1"}},
         "reach": "env {command}",
@@ -301,4 +317,4 @@ def _launch(
     file.write_text(yaml.safe_dump(job))
     certs = [GEOMX, "certs", str(file)]
     subprocess.run(certs, check=True, capture_output=True)
-    return [run.process([*command, str(file), *words, *script], {})]
+    return [run.process([*command, str(file), *words, *command_of_worker], {})]

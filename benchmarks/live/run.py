@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure the live data path beside what else averages tensors, all in one run.
 
-    python benchmarks/live/run.py                      # everything, about ten minutes
+    python benchmarks/live/run.py                      # everything, about half an hour
     python benchmarks/live/run.py --only one --only many --passes 1    # a look; writes no file
 
 Every row runs its contenders one after another, several times over, so that other load on the
@@ -15,17 +15,18 @@ import argparse
 import json
 import math
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-from contenders import Figures, NotHereError, Task, geomx, gloo, mxnet, stock_mxnet, tcp
+from contenders import Access, Figures, NotHereError, Task, geomx, gloo, mxnet, stock_mxnet, tcp
 
 from geomx.workloads.resnet50 import ResNet50Config, resnet50
 
@@ -34,7 +35,17 @@ RESULTS = ROOT / "benchmarks" / "results"
 ONE = (25_000_000,)
 MANY = tuple(math.prod(tensor.shape) for tensor in resnet50(ResNet50Config()).tensors)
 TINY = (64,) * 100_000
-MBPS = (20, 200, 1000)
+LINKS = (  # of the emulated network: Mbit/s, round trip in ms, and bytes of a connection's window
+    (20, 30, 2.75e6),
+    (200, 30, 2.75e6),
+    (200, 1, 2.75e6),
+    (200, 200, 16e6),
+    (1000, 30, 2.75e6),
+    (1000, 30, 16e6),
+)
+PAYLOAD = 1448 / 1500  # bytes of TCP's in a frame
+URGENT = (16_384, 4_000_000)  # elements: 64 KiB behind 16 MB
+URGENT_MBPS = 100
 
 Contender = Callable[[Task], Figures]
 
@@ -49,6 +60,7 @@ class Row:
         task: The task of all contenders.
         contenders: By name; the first is the one that the others are compared with.
         needed_s: What the links need at least for a round; None: they are as fast as the machine.
+        note: Returns a sentence about the figures, which it gets by contender.
     """
 
     name: str
@@ -56,6 +68,7 @@ class Row:
     task: Task
     contenders: dict[str, Contender]
     needed_s: float | None = None
+    note: Callable[[Mapping[str, Any]], str] | None = None
 
 
 def main() -> None:
@@ -95,21 +108,86 @@ def rows() -> list[Row]:
         Row("hips", "2 parties of 2 average ResNet-50's tensors", four,
             {"geomx": geomx, "MXNet": stock, "bare TCP": tcp}),
         Row("tls", "3 workers average 161 tensors, encrypted", three(MANY),
-            {"TLS": partial(geomx, tls=True), "plain": geomx}),
+            {"TLS": partial(geomx, tls=True), "plain": geomx},
+            note=partial(of_tls, coded=2 * 2 * 4 * three(MANY).bytes)),
         Row("tiny", "1 worker averages 100,000 tensors of 64 elements", Task(TINY, (1,), 4),
             {"geomx": geomx}),
     ]  # fmt: skip
-    for mbps in MBPS:
+    for mbps, rtt_ms, window in LINKS:
         task = Task(MANY if mbps > 100 else MANY[-60:-30], (1, 1), 3)
         for name, words in (("", ()), (" p3", ("+accel=[p3]",))):
-            link = {"uplink_mbps": mbps, "downlink_mbps": mbps}
-            shaped = partial(geomx, words=words, access=link)
+            access = Access(mbps, rtt_ms / 2)
             found.append(
-                Row(f"{mbps}{name.replace(' ', '-')}",
-                    f"2 parties of 1 behind {mbps} Mbit/s, 30 ms{name}", task,
-                    {"geomx": shaped}, task.bytes * 8 / (mbps * 1e6))
+                Row(f"{mbps}-{rtt_ms}-{window / 1e6:g}{name.replace(' ', '-')}",
+                    f"2 parties of 1 behind {mbps} Mbit/s, {rtt_ms} ms, "
+                    f"windows of {window / 1e6:g} MB{name}", task,
+                    {"geomx": partial(geomx, words=(f"tcp.window_bytes={window:.0f}", *words),
+                                      access=access)},
+                    task.bytes * 8 / (mbps * 1e6),
+                    partial(of_link, payload_s=task.bytes * 8 / (mbps * 1e6) / PAYLOAD,
+                            window_s=task.bytes / window * rtt_ms / 1e3, rtt_s=rtt_ms / 1e3))
             )  # fmt: skip
+    for rtt_ms in (1, 10, 30):
+        access = Access(URGENT_MBPS, rtt_ms / 2, "netns")
+        urgent = partial(geomx, words=("+accel=[p3]",), access=access, script="of_urgent.py")
+
+        def alone(task: Task, urgent: Contender = urgent) -> Figures:
+            return urgent(replace(task, sizes=task.sizes[:1]))
+
+        found.append(
+            Row(f"urgent-{rtt_ms}",
+                f"64 KiB there and back behind 16 MB, {URGENT_MBPS} Mbit/s, {rtt_ms} ms, "
+                "the kernel's TCP",
+                Task(URGENT, (1,), 8), {"behind bulk": urgent, "alone": alone},
+                note=partial(of_urgent, delay_s=rtt_ms / 2e3))
+        )  # fmt: skip
     return found
+
+
+def of_tls(figures: Mapping[str, Any], coded: float) -> str:
+    """Return what encryption costs at least on this machine, with the fastest cipher.
+
+    Args:
+        figures: Of TLS and without.
+        coded: Bytes that all nodes encrypt or decrypt for a round.
+    """
+    plain, tls = figures["plain"]["cpu_s"], figures["TLS"]["cpu_s"]
+    command = ["openssl", "speed", "-evp", "AES-128-GCM", "-bytes", "16384", "-seconds", "1", "-mr"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    found = [line.split(":")[-1] for line in done.stdout.splitlines() if line.startswith("+F:")]
+    if not found:
+        return f"TLS reaches {plain / tls:.2f} of plain."
+    rate = float(found[-1])
+    least = coded / rate
+    limit = plain / (plain + least)
+    return (
+        f"`openssl speed` encrypts {rate / 1e9:.1f} GB/s by AES-128-GCM on one core, so a round "
+        f"needs {least:.2f} s of CPU for that alone, and TLS can reach {limit:.2f} of plain. It "
+        f"reaches {plain / tls:.2f}."
+    )
+
+
+def of_link(figures: Mapping[str, Any], payload_s: float, window_s: float, rtt_s: float) -> str:
+    """Return what a round needs at least over TCP: the last value comes down after it went up.
+
+    Args:
+        figures: Of geomx.
+        payload_s: Of its bytes, in frames of 1500 bytes.
+        window_s: Of its bytes, at one window of a connection for each round trip.
+        rtt_s: The round trip.
+    """
+    least = max(payload_s, window_s) + rtt_s
+    what = "with a window for each round trip" if window_s > payload_s else "with TCP's headers"
+    share = least / figures["geomx"]["median_s"]
+    return f"Links and a round trip need {least:.3f} s {what}: {100 * share:.0f} % of the round."
+
+
+def of_urgent(figures: Mapping[str, Any], delay_s: float) -> str:
+    """Return how long the urgent tensor takes in one direction, beside the delay of the path."""
+    ways = [
+        f"{1e3 * (each['median_s'] / 2 - delay_s):.1f} ms {name}" for name, each in figures.items()
+    ]
+    return f"One way, without the path's delay: {', '.join(ways)}."
 
 
 def measured(row: Row, passes: int) -> dict[str, Any]:
@@ -148,6 +226,7 @@ def measured(row: Row, passes: int) -> dict[str, Any]:
         "what": row.what,
         "bytes": row.task.bytes,
         "needed_s": row.needed_s,
+        "note": row.note(figures) if row.note else None,
         "load": [round(load, 1), round(os.getloadavg()[0], 1)],
         "contenders": figures,
         "left_out": left_out,
@@ -186,6 +265,8 @@ def text(row: dict[str, Any]) -> str:
         lines.append(
             f"\nThe links need {row['needed_s']:.3f} s: {100 * share:.0f} % of their rate."
         )
+    if row["note"]:
+        lines.append(f"\n{row['note']}")
     if ours["memory"]:
         of = ", ".join(f"{role} {times}" for role, times in ours["memory"].items())
         lines.append(f"\nMemory of geomx's servers, in sizes of the model: {of}.")
