@@ -16,27 +16,14 @@ constexpr std::size_t kMaxPieces = 64;           // of one system call
 constexpr std::size_t kKeptBlock = 1024 * 1024;  // larger payloads' memory is freed
 constexpr std::size_t kSmallestBlock = 4096;
 constexpr std::size_t kWorthPlacing = 16 * 1024;  // a smaller payload is copied faster than its place is found
-constexpr std::size_t kTlsRecord = 16 * 1024;
+constexpr std::size_t kLeastWrite = 16 * 1024;
+constexpr std::size_t kAlone = 16 * 1024;  // more than a message without a link has
 
 ssize_t SendPlain(int fd, std::span<const iovec> pieces) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
   message.msg_iovlen = pieces.size();
   return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-// Encryption copies anyway, but needs its bytes in one piece.
-ssize_t SendRecord(TlsStream& tls, std::span<const iovec> pieces) {
-  if (pieces.size() == 1) {
-    return tls.Write({static_cast<const std::byte*>(pieces[0].iov_base), pieces[0].iov_len});
-  }
-  std::array<std::byte, kTlsRecord> record;
-  std::size_t filled = 0;
-  for (const iovec& piece : pieces) {
-    std::memcpy(record.data() + filled, piece.iov_base, piece.iov_len);
-    filled += piece.iov_len;
-  }
-  return tls.Write(std::span(record).first(filled));
 }
 
 }  // namespace
@@ -153,7 +140,8 @@ void FrameLink::Exchange(Archive& archive) {
 }
 
 long FrameLink::Write(int fd, TlsStream* tls, std::size_t limit, const Done& done) {
-  if (tls != nullptr) limit = std::min(limit, kTlsRecord);
+  limit = std::min(limit, std::max(write_bytes_, kLeastWrite));
+  if (tls != nullptr) limit = std::min(limit, TlsStream::kMostBytes);
   std::array<iovec, kMaxPieces> pieces;
   std::size_t count = 0;
   std::size_t total = 0;
@@ -169,10 +157,11 @@ long FrameLink::Write(int fd, TlsStream* tls, std::size_t limit, const Done& don
   };
   auto& outbox = link_.outbox;
   const std::uint32_t received = link_.receipt();
+  const bool held = tls != nullptr && tls->Holds();  // they leave as they were
   for (std::size_t i = 0; i < link_.ready(); ++i) {
     if (count == kMaxPieces || total >= limit) break;
     Outgoing& frame = outbox.At(i);
-    if (i > 0 || written_ == 0) {
+    if (!held && (i > 0 || written_ == 0)) {
       std::memcpy(frame.head.data() + sizeof kFrameMagic, &received, sizeof received);
     }
     add(frame.head);
@@ -180,9 +169,11 @@ long FrameLink::Write(int fd, TlsStream* tls, std::size_t limit, const Done& don
   }
   if (count == 0) return 0;
   const std::span<const iovec> chosen(pieces.data(), count);
-  const ssize_t taken = tls != nullptr ? SendRecord(*tls, chosen) : SendPlain(fd, chosen);
-  if (taken < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
-  const bool all_told = received == link_.arrivals.received();
+  const ssize_t taken = tls != nullptr ? tls->Write(chosen) : SendPlain(fd, chosen);
+  if (taken < 0 && errno != EAGAIN && errno != EINTR) return -1;
+  if (!held) Adapt(static_cast<std::size_t>(std::max<ssize_t>(taken, 0)), total);
+  if (taken < 0) return 0;
+  const bool all_told = !held && received == link_.arrivals.received();
   if (written_ == 0 && taken > 0 && all_told) unacknowledged_ = 0;
   written_ += static_cast<std::size_t>(taken);
   pending_bytes_ -= static_cast<std::size_t>(taken);
@@ -196,6 +187,14 @@ long FrameLink::Write(int fd, TlsStream* tls, std::size_t limit, const Done& don
   return taken;
 }
 
+// What the kernel has taken cannot be overtaken, and it takes a whole large write where it would refuse
+// two small ones. So a call offers about what the kernel took between the last two times it was full:
+// little where the network is slow, and much where that saves calls.
+void FrameLink::Adapt(std::size_t taken, std::size_t offered) {
+  taken_ += taken;
+  write_bytes_ = taken < offered ? std::exchange(taken_, 0) : std::max(write_bytes_, 2 * offered);
+}
+
 FrameLink::Arrival FrameLink::Take(const Frame& frame) {
   if (!link_.outbox.Acknowledge(frame.received)) return Arrival::kMismatch;
   if (!IsNumbered(frame.message.header)) return Arrival::kNew;
@@ -206,7 +205,7 @@ FrameLink::Arrival FrameLink::Take(const Frame& frame) {
 // Unacknowledged messages leave again, and a partly written one starts again.
 FrameLink::Outcome FrameLink::Restart(Outcome outcome) {
   if (outcome != Outcome::kCarried) return outcome;
-  written_ = 0;
+  written_ = write_bytes_ = taken_ = 0;
   pending_bytes_ = 0;
   for (std::size_t i = 0; i < link_.outbox.unsent(); ++i) pending_bytes_ += link_.outbox.At(i).size;
   unacknowledged_ = 0;
@@ -217,7 +216,7 @@ bool WriteAlone(int fd, TlsStream* tls, Message message) {
   message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
   FrameLink alone;
   alone.Push(std::move(message), 0, Now());
-  alone.Write(fd, tls, kTlsRecord, [](const Message&, Time) {});
+  alone.Write(fd, tls, kAlone, [](const Message&, Time) {});
   return alone.empty();
 }
 

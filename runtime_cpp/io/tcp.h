@@ -91,8 +91,8 @@ class FrameLink {
   bool blocked() const { return link_.ready() == 0; }         // those that have not are held back
   bool settled() const { return empty() && link_.outbox.kept() == 0; }  // and were received
   std::size_t pending_bytes() const { return pending_bytes_; }  // of messages that have not left
-  // Writes about `limit` bytes at most with one system call, or as one record of `tls` if that is
-  // not null. Returns the number of bytes taken; 0 if the socket is full; -1 if the connection is
+  // Writes about `limit` bytes at most with one system call, encrypted by `tls` if that is not null.
+  // Returns the number of bytes taken; 0 if the socket is full; -1 if the connection is
   // broken (errno).
   long Write(int fd, TlsStream* tls, std::size_t limit, const Done& done);
 
@@ -142,10 +142,13 @@ class FrameLink {
   static Outgoing MakeFrame(Message message, Time arrives, Time now);
   static Outgoing Restored(Message message);
   Outcome Restart(Outcome outcome);
+  void Adapt(std::size_t taken, std::size_t offered);
 
   geomx::Link<Outgoing> link_;
   std::size_t written_ = 0;  // bytes of the first message that has not left
   std::size_t pending_bytes_ = 0;
+  std::size_t write_bytes_ = 0;  // to offer the kernel at a time
+  std::size_t taken_ = 0;        // by the kernel since it was last full
   std::size_t unacknowledged_ = 0;
 };
 

@@ -9,15 +9,18 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <stdexcept>
 #include <string_view>
 
 #include "io/replay.h"
+#include "io/tls_socket.h"
+#include "io/tls_suites.h"
 
 namespace geomx::io {
 namespace {
 
-constexpr std::size_t kReadAhead = 64 * 1024;
+constexpr std::size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 constexpr std::size_t kKeyBytes = 32;
 constexpr std::size_t kSaltBytes = 4;  // the nonce is salt and counter
 constexpr std::string_view kNameScheme = "geomx:";
@@ -147,10 +150,15 @@ class AesSeal final : public Seal {
 
 class OpenSslStream final : public TlsStream {
  public:
-  OpenSslStream(SSL_CTX* context, int fd, bool calls) : ssl_(SSL_new(context)), calls_(calls) {
-    if (!ssl_ || SSL_set_fd(ssl_.get(), fd) != 1) {
-      throw std::runtime_error("cannot begin TLS: " + TakeError());
-    }
+  OpenSslStream(SSL_CTX* context, TlsSocket::Spare spare, std::uint64_t records_per_key, int fd,
+                bool calls)
+      : socket_(fd, std::move(spare)),
+        ssl_(SSL_new(context)),
+        records_per_key_(records_per_key),
+        calls_(calls) {
+    BIO* const bio = ssl_ ? socket_.NewBio() : nullptr;
+    if (bio == nullptr) throw std::runtime_error("cannot begin TLS: " + TakeError());
+    SSL_set_bio(ssl_.get(), bio, bio);
     if (calls) {
       SSL_set_connect_state(ssl_.get());
     } else {
@@ -162,7 +170,10 @@ class OpenSslStream final : public TlsStream {
     ERR_clear_error();
     errno = 0;
     const int done = SSL_do_handshake(ssl_.get());
-    if (done == 1) return Step::kDone;
+    if (done == 1) {
+      socket_.Establish();
+      return Step::kDone;
+    }
     switch (SSL_get_error(ssl_.get(), done)) {
       case SSL_ERROR_WANT_READ: return Step::kWantsRead;
       case SSL_ERROR_WANT_WRITE: return Step::kWantsWrite;
@@ -190,18 +201,25 @@ class OpenSslStream final : public TlsStream {
     return Failed();
   }
 
-  ssize_t Write(Bytes bytes) override {
-    ERR_clear_error();
-    errno = 0;
-    std::size_t taken = 0;
-    if (SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &taken) == 1) {
-      return static_cast<ssize_t>(taken);
+  ssize_t Write(std::span<const iovec> pieces) override {
+    if (records_.empty()) {
+      if (!socket_.Flush()) return -1;  // what OpenSSL has to say itself
+      const int error = Encrypt(pieces);
+      if (error != 0 && records_.empty()) {
+        errno = error;
+        return -1;
+      }
     }
-    const ssize_t result = Failed();
-    if (result != 0) return result;
-    errno = EPIPE;
-    return -1;
+    const bool flushed = socket_.Flush();
+    std::size_t taken = 0;
+    while (!records_.empty() && (flushed || records_.front().end <= socket_.sent())) {
+      taken += records_.front().bytes;
+      records_.pop_front();
+    }
+    return taken > 0 || flushed ? static_cast<ssize_t>(taken) : -1;
   }
+
+  bool Holds() const override { return !records_.empty(); }
 
   Certified Peer() const override {
     Certified peer;
@@ -238,6 +256,52 @@ class OpenSslStream final : public TlsStream {
   const std::string& error() const override { return error_; }
 
  private:
+  struct Record {
+    std::uint64_t end;  // behind it, in what the socket collects
+    std::size_t bytes;  // plain
+  };
+
+  // Encrypts up to kMostBytes of `pieces` into full records. Returns 0, or errno if it ended early.
+  int Encrypt(std::span<const iovec> pieces) {
+    std::array<std::byte, kRecordBytes> gathered;
+    std::size_t passed = 0;  // of the first piece
+    for (std::size_t all = 0; all < kMostBytes;) {
+      Bytes record;
+      while (!pieces.empty() && record.size() < kRecordBytes) {
+        const Bytes piece = Bytes{static_cast<const std::byte*>(pieces[0].iov_base), pieces[0].iov_len};
+        const Bytes part = piece.subspan(passed).first(
+            std::min(piece.size() - passed, kRecordBytes - record.size()));
+        if (record.empty() && (part.size() == kRecordBytes || pieces.size() == 1)) {
+          record = part;  // it need not be gathered
+        } else {
+          std::memcpy(gathered.data() + record.size(), part.data(), part.size());
+          record = {gathered.data(), record.size() + part.size()};
+        }
+        passed += part.size();
+        if (passed < piece.size()) break;
+        pieces = pieces.subspan(1);
+        passed = 0;
+      }
+      if (record.empty()) return 0;
+      ERR_clear_error();
+      errno = 0;
+      if (of_key_ >= records_per_key_) {
+        if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) {
+          return Failed() < 0 ? errno : EPIPE;
+        }
+        of_key_ = 0;
+      }
+      std::size_t taken = 0;
+      if (SSL_write_ex(ssl_.get(), record.data(), record.size(), &taken) != 1) {
+        return Failed() < 0 ? errno : EPIPE;
+      }
+      ++of_key_;
+      records_.push_back({socket_.collected(), taken});
+      all += taken;
+    }
+    return 0;
+  }
+
   std::string Export(std::string_view label, std::size_t bytes) const {
     std::string secret(bytes, '\0');
     if (SSL_export_keying_material(ssl_.get(), reinterpret_cast<unsigned char*>(secret.data()), bytes,
@@ -267,26 +331,31 @@ class OpenSslStream final : public TlsStream {
     return -1;
   }
 
-  Connection ssl_;
-  bool calls_;
+  TlsSocket socket_;
+  Connection ssl_;              // uses the socket
+  std::deque<Record> records_;  // that the socket holds
+  const std::uint64_t records_per_key_;
+  std::uint64_t of_key_ = 0;  // records
+  const bool calls_;
   std::string error_;
 };
 
 class OpenSslTls final : public Tls {
  public:
-  explicit OpenSslTls(const TlsFiles& files) : context_(SSL_CTX_new(TLS_method())) {
+  OpenSslTls(const TlsFiles& files, std::uint64_t records_per_key)
+      : context_(SSL_CTX_new(TLS_method())), records_per_key_(records_per_key) {
     SSL_CTX* context = context_.get();
     Check(context != nullptr, "OpenSSL");
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                  SSL_MODE_RELEASE_BUFFERS);
+    Check(SSL_CTX_set_ciphersuites(context, SuitesBySpeed().c_str()) == 1, "OpenSSL's ciphers");
+    SSL_CTX_set_options(context, SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
     // Every connection verifies certificates: no session resumption, no early data.
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(context, 0);
     SSL_CTX_set_quiet_shutdown(context, 1);
-    SSL_CTX_set_read_ahead(context, 1);
-    SSL_CTX_set_default_read_buffer_len(context, kReadAhead);
+    SSL_CTX_set_read_ahead(context, 0);  // OpenSSL would move the rest of what it read at each record
     Check(SSL_CTX_load_verify_locations(context, files.authority.c_str(), nullptr) == 1,
           files.authority);
     Check(SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) == 1,
@@ -296,10 +365,10 @@ class OpenSslTls final : public Tls {
   }
 
   std::unique_ptr<TlsStream> Answer(int fd) override {
-    return std::make_unique<OpenSslStream>(context_.get(), fd, false);
+    return std::make_unique<OpenSslStream>(context_.get(), spare_, records_per_key_, fd, false);
   }
   std::unique_ptr<TlsStream> Call(int fd) override {
-    return std::make_unique<OpenSslStream>(context_.get(), fd, true);
+    return std::make_unique<OpenSslStream>(context_.get(), spare_, records_per_key_, fd, true);
   }
 
  private:
@@ -308,11 +377,15 @@ class OpenSslTls final : public Tls {
   }
 
   Context context_;
+  const std::uint64_t records_per_key_;
+  const TlsSocket::Spare spare_ = std::make_shared<std::vector<std::byte>>();
 };
 
 }  // namespace
 
-std::unique_ptr<Tls> OpenTls(const TlsFiles& files) { return std::make_unique<OpenSslTls>(files); }
+std::unique_ptr<Tls> OpenTls(const TlsFiles& files, std::uint64_t records_per_key) {
+  return std::make_unique<OpenSslTls>(files, records_per_key);
+}
 
 std::string TlsBuild() { return std::string("openssl ") + OpenSSL_version(OPENSSL_VERSION_STRING); }
 

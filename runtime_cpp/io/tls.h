@@ -3,13 +3,16 @@
 //
 // A certificate names its node as an address: URI "geomx:NAME", NAME percent-encoded; the
 // scheduler's also holds "geomx-role:scheduler", so no other node can pose as the scheduler. Only
-// tls.cc uses OpenSSL; a build without it compiles tls_absent.cc instead, whose OpenTls throws.
+// tls.cc and tls_*.cc use OpenSSL; a build without it compiles tls_absent.cc instead, whose OpenTls
+// throws.
 //
 // Single-threaded; the thread must have SIGPIPE blocked. No function blocks.
 #pragma once
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -52,15 +55,20 @@ class Seal {
 class TlsStream {
  public:
   enum class Step { kDone, kWantsRead, kWantsWrite, kLost, kRefused };
+  static constexpr std::size_t kMostBytes = 128 * 1024;
 
   virtual ~TlsStream() = default;
   // Continues the handshake. kLost: the connection ended; kRefused: one end does not trust the
   // other, or does not use TLS; see error().
   virtual Step Handshake() = 0;
-  // As recv and send: -1 and errno, EAGAIN where the socket is empty or full, EPROTO with error().
+  // As recv and sendmsg: -1 and errno, EAGAIN where the socket is empty or full, EPROTO with error().
   virtual ssize_t Read(std::span<std::byte> room) = 0;
-  // After EAGAIN the next call must begin with the same bytes.
-  virtual ssize_t Write(Bytes bytes) = 0;
+  // Takes kMostBytes at most, and returns the number of bytes that the kernel has taken. Some of
+  // those after them may be encrypted and held: the next call must begin with the bytes that were not
+  // taken.
+  virtual ssize_t Write(std::span<const iovec> pieces) = 0;
+  // Whether such bytes are held: the next call writes them as they were.
+  virtual bool Holds() const = 0;
   // After the handshake.
   virtual Certified Peer() const = 0;
   // What identifies this connection, equal at both ends and at no others (RFC 9266).
@@ -77,8 +85,12 @@ class Tls {
   virtual std::unique_ptr<TlsStream> Call(int fd) = 0;
 };
 
-// Throws std::runtime_error that says which file is wrong, and how.
-std::unique_ptr<Tls> OpenTls(const TlsFiles& files);
+// Under one key AES-GCM is safe for 2^24.5 records (RFC 8446, 5.5).
+inline constexpr std::uint64_t kRecordsPerKey = std::uint64_t{1} << 24;
+
+// Each end changes its key after `records_per_key` records. Throws std::runtime_error that says which
+// file is wrong, and how.
+std::unique_ptr<Tls> OpenTls(const TlsFiles& files, std::uint64_t records_per_key = kRecordsPerKey);
 
 // The TLS library of this build: "openssl 3.0.2", or "no_openssl".
 std::string TlsBuild();
