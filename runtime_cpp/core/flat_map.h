@@ -121,7 +121,11 @@ class FlatMap {
     for (std::size_t at = hash & mask();; at = (at + 1) & mask()) {
       const Slot& slot = SlotAt(at);
       const Entry* const entry = slot.entry();
-      if (entry == nullptr || (slot.Matches(hash) && entry->first == key)) return at;
+      if (entry == nullptr) return at;
+      if (!slot.Matches(hash)) continue;
+      // The value's second line, which most callers need, arrives together with the key.
+      if (sizeof(Entry) > kLine) __builtin_prefetch(reinterpret_cast<const char*>(entry) + kLine);
+      if (entry->first == key) return at;
     }
   }
 

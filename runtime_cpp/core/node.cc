@@ -36,6 +36,7 @@ bool Node::IsMaster(NodeId id) const {
 // ---- messages --------------------------------------------------------------------------------
 
 void Node::HandleMessage(NodeId from, const Message& message, Time now) {
+  flows_.PrefetchSlot(FlowOf(from, message.header));  // arrives while the message is checked
   if (FindPeer(from) == nullptr) return Fail(from, "not a peer of this node");
   if (IsAway(from)) return role_->OnLate(from, message, now);
   membership_.Hear(from, now);
