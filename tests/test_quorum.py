@@ -160,7 +160,7 @@ def test_a_quorum_of_all_parties_changes_no_bit(tmp_path: Path) -> None:
 
 @pytest.mark.needs("diloco")
 def test_late_changes_count_but_close_no_round(tmp_path: Path) -> None:
-    """Each round has its quorum in time, until the others have ended; being late is no loss."""
+    """Each round has its quorum in time, until the others have ended; `on_loss` does not matter."""
     folder = tmp_path / "run"
     more = ["sync.quorum=2", "sync.deadline_s=0", "faults.on_loss=stop"]
     results = trained(folder, 0.3, *more)
@@ -185,7 +185,7 @@ def test_weights_count_the_steps_of_fragments_that_are_left_out(tmp_path: Path) 
 
 @pytest.mark.needs("diloco")
 def test_cuts_and_kills_cost_a_round_the_deadline_at_most(tmp_path: Path) -> None:
-    """Until a silent party counts as lost, nobody waits for it longer than the deadline."""
+    """No round waits longer than the deadline for a silent party that is not declared lost yet."""
     scenario = (
         "scenario=[{cut: [south, hub], at_s: 0.2, for_s: 1.5},"
         "{kill: west/server, at_s: 2.2},{kill: any worker, at_s: 2.9}]"

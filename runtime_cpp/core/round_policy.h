@@ -58,8 +58,8 @@ class RoundPolicy {
     (void)round, (void)weights;
   }
 
-  // Returns true if weights say only how contributions compare: the sum stands for all workers whatever they
-  // are. False: they shrink or enlarge it.
+  // Which of the two formulas of Weigh applies. True: a weighted mean, which does not change if all weights are
+  // doubled. False: weights are factors, so that small ones make the sum smaller.
   virtual bool Relative() const { return true; }
 
   // Writes or reads what later answers depend on. A policy that does not say is taken to have a state that it

@@ -1,4 +1,5 @@
-// Laws of FlatMap: it behaves like std::map, whatever the hash, and its entries never move.
+// Laws of FlatMap: results equal those of std::map with every hash function, and pointers to entries stay
+// valid.
 #include "core/flat_map.h"
 
 #include <map>

@@ -11,6 +11,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/clock.h"
@@ -42,12 +43,16 @@ std::size_t Drain(int fd) {
   return read;
 }
 
-TEST(progress_reports_bytes_that_the_peer_does_not_read) {
-  const Port port = Bind("127.0.0.1", 0);
-  const Fd sender = Connect(port.address, {});
+// A connection to `port`: the end that called, and the one that accepted.
+std::pair<Fd, Fd> Connected(const Port& port) {
+  Fd sender = Connect(port.address, {});
   pollfd waiting{port.listener.get(), POLLIN, 0};
   CHECK_EQ(poll(&waiting, 1, 5000), 1);
-  const Fd receiver(accept(port.listener.get(), nullptr, nullptr));
+  return {std::move(sender), Fd(accept(port.listener.get(), nullptr, nullptr))};
+}
+
+TEST(progress_reports_bytes_that_the_peer_does_not_read) {
+  const auto [sender, receiver] = Connected(Bind("127.0.0.1", 0));
   CHECK_EQ(ProgressOf(sender.get()).standing, 0.0);
 
   const std::size_t written = Fill(sender.get());
@@ -72,11 +77,7 @@ TEST(progress_reports_bytes_that_the_peer_does_not_read) {
 
 // An urgent message waits behind what the kernel has taken: a slow network is offered little.
 TEST(writes_grow_until_the_socket_is_full) {
-  const Port port = Bind("127.0.0.1", 0);
-  const Fd sender = Connect(port.address, {});
-  pollfd waiting{port.listener.get(), POLLIN, 0};
-  CHECK_EQ(poll(&waiting, 1, 5000), 1);
-  const Fd receiver(accept(port.listener.get(), nullptr, nullptr));
+  const auto [sender, receiver] = Connected(Bind("127.0.0.1", 0));
   TuneConnection(sender.get(), "", kNever);
   constexpr std::size_t kMost = 256 * 1024;
   FrameLink link;
@@ -106,11 +107,7 @@ TEST(writes_grow_until_the_socket_is_full) {
 // Not for this machine's own addresses, among which one in another notation does not count here.
 TEST(unsent_data_follows_the_pace) {
   for (const bool loopback : {true, false}) {
-    const Port port = Bind(loopback ? "127.0.0.1" : "::ffff:127.0.0.1", 0, true);
-    const Fd sender = Connect(port.address, {});
-    pollfd waiting{port.listener.get(), POLLIN, 0};
-    CHECK_EQ(poll(&waiting, 1, 5000), 1);
-    const Fd receiver(accept(port.listener.get(), nullptr, nullptr));
+    const auto [sender, receiver] = Connected(Bind(loopback ? "127.0.0.1" : "::ffff:127.0.0.1", 0, true));
     TuneConnection(sender.get(), "", kNever);
     CHECK(Fill(sender.get()) > 0);
     LimitUnsent(sender.get());

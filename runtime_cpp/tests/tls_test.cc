@@ -1,5 +1,5 @@
-// TLS connections: what is written in any pieces arrives, whatever the sockets take at a time. The
-// other end is OpenSSL with a socket of its own.
+// TLS connections: bytes arrive complete and in order for any sizes of the pieces that are written and any
+// number of bytes that a socket takes. The other end is OpenSSL with a socket of its own.
 #include "io/tls.h"
 
 #if __has_include(<openssl/ssl.h>)
