@@ -9,22 +9,12 @@ command. PARTIES 0 is a flat job, as MXNet's own launcher starts it.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 
+from ports import free_port  # beside this script
+
 IDLE = [sys.executable, "-c", "import mxnet"]
-
-
-def free_ports(number: int) -> list[str]:
-    """Return unused ports."""
-    sockets = [socket.socket() for _ in range(number)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [str(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def start(command: list[str], quiet: bool, **variables: object) -> subprocess.Popen[bytes]:
@@ -40,7 +30,8 @@ def main(words: list[str]) -> int:
     parties, workers, servers = (int(word) for word in words[:3])
     os.environ.update(word.split("=", 1) for word in words[3:split])
     command = words[split + 1 :]
-    world_port, *ports = free_ports(parties + 2)
+    first = free_port(parties + 2)
+    world_port, *ports = [str(first + index) for index in range(parties + 2)]
     world = {
         "ps_global_root_uri": "127.0.0.1", "ps_global_root_port": world_port,
         "num_global_server": servers, "num_global_worker": parties,

@@ -6,7 +6,6 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +25,7 @@ from geomx.live.lifetime import LEAVE
 from geomx.live.relay import PREFIX
 from geomx.results.results import Results
 from geomx.scenario.acts import BY_HAND
+from tests.ports import free_port
 from tests.test_members import NETWORK, WORKERS, replay, run, words
 from tests.test_restarts import process
 
@@ -41,9 +41,7 @@ def token(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
+    return free_port()
 
 
 def node(*arguments: str, **environment: str) -> subprocess.Popen[str]:

@@ -27,6 +27,7 @@ from geomx.machines import jobfile, reach
 from geomx.machines.frames import SILENCE_S
 from geomx.machines.launch import composed_experiment, launch
 from geomx.results.results import Results
+from tests.ports import free_port
 
 JOB = {
     "hosts": {"a": {"address": "127.0.0.1"}, "b": {"address": "127.0.0.1"}},
@@ -251,15 +252,9 @@ def node(folder: Path, *words: str, token: str = "a secret") -> subprocess.Popen
     )  # fmt: skip
 
 
-def free_port() -> str:
-    """Return an unused port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
-
-
 @pytest.mark.slow
 def test_nodes_may_be_started_in_any_order_and_collected(tmp_path: Path) -> None:
-    port = free_port()
+    port = str(free_port())
     whom = ("--scheduler", f"localhost:{port}")
     east = ("--party", "east")
     nodes = [
@@ -272,7 +267,7 @@ def test_nodes_may_be_started_in_any_order_and_collected(tmp_path: Path) -> None
     words = ["iterations=2", "numerics=false"]
     scheduler = ("--role", "scheduler", "--party", "hub", "--port", port)
     nodes.append(node(tmp_path, *scheduler, "--job", str(write(tmp_path)), *words))
-    for process in nodes:
+    for process in reversed(nodes):  # the scheduler first: without it, all others wait
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
     assert main(["collect", str(tmp_path / "job.yaml"), str(tmp_path / "run"), *words]) == 0
@@ -301,7 +296,7 @@ def test_an_unreachable_scheduler_is_named_with_its_address(
 
 @pytest.mark.slow
 def test_a_wrong_token_is_refused_and_logged(tmp_path: Path) -> None:
-    port = free_port()
+    port = str(free_port())
     words = ("--role", "scheduler", "--party", "hub", "--port", port)
     scheduler = node(tmp_path, *words, "--job", str(write(tmp_path)))
     words = ("--role", "server", "--party", "east", "--scheduler", f"127.0.0.1:{port}")
@@ -321,7 +316,7 @@ def test_a_wrong_token_is_refused_and_logged(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_certificate_of_another_node_is_named_on_both_sides(tmp_path: Path) -> None:
-    port, file = free_port(), write(tmp_path, tls="certs")
+    port, file = str(free_port()), write(tmp_path, tls="certs")
     assert main(["certs", str(file)]) == 0
     certs = tmp_path / "certs" / "nodes"
     words = ("--role", "scheduler", "--party", "hub", "--port", port, "--job", str(file))

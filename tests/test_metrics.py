@@ -8,7 +8,6 @@ import io
 import json
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -32,19 +31,7 @@ from geomx.metrics.server import Federation, fetch, serve
 from geomx.metrics.top import Reading, link_rows, node_rows, shown, slowest
 from geomx.options.schema import MetricsOptions
 from geomx.testing.worlds import cluster
-
-
-def free_port(nodes: int) -> int:
-    """Return a port that is free, as are the next ones."""
-    for first in range(20000 + 97 * (time.time_ns() % 300), 60000, 97):
-        try:
-            for port in range(first, first + nodes):
-                with socket.create_server(("127.0.0.1", port)):
-                    pass
-            return first
-        except OSError:
-            continue
-    raise AssertionError("no ports are free")
+from tests.ports import free_port
 
 
 def stats(peer: str, size: int) -> dict[str, Any]:

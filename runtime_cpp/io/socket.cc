@@ -153,8 +153,9 @@ Port Bind(const std::string& host, int port, bool beyond) {
     SetOption(bound.datagrams.get(), SOL_SOCKET, SO_SNDBUF, kDatagramBuffer);
     return bound;
   }
+  const char* remedy = error == EADDRINUSE ? "; choose another port, or end what has this one" : "";
   throw std::runtime_error("cannot listen on " + host + ":" + std::to_string(port) + ": " +
-                           ErrorText(error));
+                           ErrorText(error) + remedy);
 }
 
 Fd Connect(const Address& address, const Address& from) {
