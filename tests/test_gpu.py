@@ -31,6 +31,7 @@ from geomx.kv.store import KVStore
 from geomx.kv.values import to_float32
 from geomx.options.parsing import build_options
 from geomx.options.schema import FaultOptions, RuntimeOptions
+from tests.compilers import newest_clang
 
 ROOT = Path(__file__).resolve().parents[1]
 DEVICES = [name for name, _ in _core.devices()]
@@ -294,8 +295,7 @@ VOLTA = "needs clang 16 or newer, and nvidia-cuda-{nvcc,runtime,cccl}-cu12 of Py
 @pytest.mark.slow
 def test_the_cuda_sources_compile_for_volta(tmp_path: Path) -> None:
     """nvcc 13 has dropped sm_70; clang compiles it with the headers and ptxas of CUDA 12."""
-    names = [f"clang++-{version}" for version in range(22, 15, -1)]
-    clang = next(filter(None, map(shutil.which, names)), None)
+    clang = newest_clang()
     nvidia = importlib.util.find_spec("nvidia")
     roots = [Path(root) for root in nvidia.submodule_search_locations or ()] if nvidia else []
     parts = [root / name for root in roots for name in ("cuda_nvcc", "cuda_runtime", "cuda_cccl")]

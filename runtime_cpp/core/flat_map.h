@@ -41,9 +41,10 @@ class FlatMap {
   }
   void PrefetchEntry(const Key& key) const {
     if (lines_.empty()) return;
-    const char* const entry = reinterpret_cast<const char*>(SlotAt(Hash{}(key) & mask()).entry());
+    // As a number: there may be no entry, and then there is no address to count from.
+    const auto entry = reinterpret_cast<std::uintptr_t>(SlotAt(Hash{}(key) & mask()).entry());
     for (std::size_t at = 0; at < std::min<std::size_t>(sizeof(Entry), 2 * kLine); at += kLine) {
-      __builtin_prefetch(entry + at);
+      __builtin_prefetch(reinterpret_cast<const void*>(entry + at));
     }
   }
 

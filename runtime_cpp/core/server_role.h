@@ -86,7 +86,7 @@ class ServerRole : public RoleLogic {
   template <class Next>
   void WhenUpdated(SummedShard& shard, Next next) {
     shard.updating = true;
-    node_.device().Then([this, &shard, next = std::move(next)](Time now) {
+    node_.device().Then([&shard, next = std::move(next)](Time now) {
       shard.weights.Complete();
       shard.updating = false;
       next(now);

@@ -22,8 +22,10 @@ class Echo final : public Coordinator {
   }
 };
 
+constexpr unsigned kRoles = static_cast<unsigned>(Role::kStandby) + 1;
+
 // Ids: 0 scheduler, 1 and 2 global servers, 3 local server, 4 and 5 its workers, 6 another party's
-// local server. The bytes come from a neighbour of the node under test.
+// local server, 7 the standby of 1. The bytes come from a neighbour of the node under test.
 // The lowest bits of `variant` select how rounds complete; from 16 up, there are overlays.
 NodeConfig Config(Role role, unsigned variant) {
   NodeConfig config;
@@ -82,6 +84,12 @@ NodeConfig Config(Role role, unsigned variant) {
       config.parents = {3};
       peer(0, Role::kScheduler);
       peer(3, Role::kServer);
+      break;
+    case Role::kStandby:
+      config.id = 7;
+      config.parents = {1};
+      peer(0, Role::kScheduler);
+      peer(1, Role::kGlobalServer);
       break;
   }
   if (variant < 16) return config;
@@ -165,7 +173,7 @@ void FeedNode(Role role, unsigned variant, const std::uint8_t* data, std::size_t
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   (void)UnpackStrings(std::as_bytes(std::span(data, size)), 1 + data[0] % 4);
-  FeedNode(static_cast<Role>(data[0] % 4), data[0] / 4u, data + 1, size - 1);
+  FeedNode(static_cast<Role>(data[0] % kRoles), data[0] / kRoles, data + 1, size - 1);
   return 0;
 }
 

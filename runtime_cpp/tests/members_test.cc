@@ -130,7 +130,7 @@ class Training {
     left_.erase(worker);
     cluster_.Replace(worker);
     const Round incarnation = ++incarnations_[worker];
-    cluster_.Do(worker, [this, incarnation](Node& node, Time) {
+    cluster_.Do(worker, [incarnation](Node& node, Time) {
       node.AssumeStarted();
       node.Send(0, ControlMessage(Kind::kJoin, {node.config().name, "0.1.0", "here"}, incarnation));
       node.Send(0, ControlMessage(Kind::kReady));

@@ -2,8 +2,6 @@
 // and for the last few values with them, it is arithmetic on whole numbers. Comparisons are signed,
 // as every instruction set has them: magnitudes have 31 bits.
 
-using HalfAt = std::uint16_t __attribute__((aligned(1), may_alias));  // at any address
-
 static inline std::uint16_t NarrowOne(float value) {
   std::uint32_t bits;
   __builtin_memcpy(&bits, &value, sizeof bits);
@@ -65,24 +63,23 @@ static void Narrow(const float* __restrict in, std::uint16_t* __restrict out, st
 }
 
 template <bool kAdd>
-static void WidenInto(const std::byte* in, float* __restrict out, std::uint64_t n) {
-  const HalfAt* __restrict half = reinterpret_cast<const HalfAt*>(in);
+static void WidenInto(const std::byte* __restrict in, float* __restrict out, std::uint64_t n) {
   std::uint64_t i = 0;
 #if GEOMX_LEVEL == 5
   for (; i + 16 <= n; i += 16) {
-    __m512 wide = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(half + i)));
+    __m512 wide = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + 2 * i)));
     if (kAdd) wide = _mm512_add_ps(_mm512_loadu_ps(out + i), wide);
     _mm512_storeu_ps(out + i, wide);
   }
 #elif GEOMX_LEVEL == 2
   for (; i + 8 <= n; i += 8) {
-    __m256 wide = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(half + i)));
+    __m256 wide = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 2 * i)));
     if (kAdd) wide = _mm256_add_ps(_mm256_loadu_ps(out + i), wide);
     _mm256_storeu_ps(out + i, wide);
   }
 #endif
   for (; i < n; ++i) {
-    const float wide = WidenOne(half[i]);
+    const float wide = WidenOne(At<std::uint16_t>(in, i));
     out[i] = kAdd ? out[i] + wide : wide;
   }
 }

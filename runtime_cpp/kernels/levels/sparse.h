@@ -1,8 +1,6 @@
 // Finding large entries at one level (sparse.h); part of a level, see table.h. Entries are
 // processed in chunks that fit the first-level cache: first computed, then compared, then written.
 
-using IndexAt = std::uint32_t __attribute__((aligned(1), may_alias));  // at any address
-
 constexpr std::uint64_t kChunk = 512;
 
 // Sets a bit for each of up to kChunk values whose magnitude reaches the threshold.
@@ -126,9 +124,8 @@ static std::uint64_t AccumulateLarge(const Accumulation& accumulation, const flo
 
 static bool AllBelow(const std::byte* indices, std::uint64_t n, std::uint64_t bound) {
   if (bound > 0xffffffffu) return true;
-  const IndexAt* index = reinterpret_cast<const IndexAt*>(indices);
   const auto least = static_cast<std::uint32_t>(bound);
   std::uint32_t beyond = 0;
-  for (std::uint64_t i = 0; i < n; ++i) beyond |= index[i] >= least;
+  for (std::uint64_t i = 0; i < n; ++i) beyond |= At<std::uint32_t>(indices, i) >= least;
   return beyond == 0;
 }

@@ -1,7 +1,5 @@
 // Sums at one level (sums.h); part of a level, see table.h.
 
-using FloatAt = float __attribute__((aligned(1), may_alias));  // at any address
-
 // The 16 lanes of a sum over elements, in as many registers as the level needs.
 constexpr int kWidth = GEOMX_LEVEL == 5 ? 16 : GEOMX_LEVEL == 2 ? 8 : 4;
 constexpr int kRegisters = 16 / kWidth;
@@ -32,9 +30,8 @@ static void Add(float* sum, const float* const* terms, std::size_t count, std::u
   }
 }
 
-static void AddBytes(const std::byte* in, float* __restrict out, std::uint64_t n) {
-  const FloatAt* __restrict values = reinterpret_cast<const FloatAt*>(in);
-  for (std::uint64_t i = 0; i < n; ++i) out[i] += values[i];
+static void AddBytes(const std::byte* __restrict in, float* __restrict out, std::uint64_t n) {
+  for (std::uint64_t i = 0; i < n; ++i) out[i] += At<float>(in, i);
 }
 
 // Adds up the lanes of a run, lane 0 first.

@@ -14,6 +14,13 @@ GEOMX_EACH float FloatOf(std::uint32_t bits) {
   return value;
 }
 GEOMX_EACH float RootOf(float value) { return __builtin_sqrtf(value); }
+// Element `i` of values that begin at any address, as those of a frame do.
+template <class Value>
+GEOMX_EACH Value At(const std::byte* values, std::uint64_t i) {
+  Value value;
+  __builtin_memcpy(&value, values + i * sizeof value, sizeof value);
+  return value;
+}
 #include "kernels/levels/elements.h"
 #undef GEOMX_EACH
 
