@@ -106,10 +106,6 @@ def _at_once(ways: Sequence[tuple[str, str]]) -> float:
 def network_of(found: Survey, cluster: Cluster) -> dict[str, Any]:
     """Build a network file in the short form from a survey.
 
-    A site's access link is as fast as the fastest path that uses it, or as all of them at once if
-    that is more; paths have a bandwidth of their own as well. Measured rates are those of the
-    payload, and links are faster by the overhead of frames.
-
     Args:
         found: The measurements.
         cluster: Supplies the parties, their workers and the number of global servers.
@@ -117,8 +113,29 @@ def network_of(found: Survey, cluster: Cluster) -> dict[str, Any]:
     Returns:
         The content of the file.
     """
-    hub, *_ = wanted = _sites_of(cluster)
-    workers = {party.name: party.workers for party in cluster.parties}
+    speeds = {party.name: [each.speed for each in party.workers] for party in cluster.parties}
+    return short_form(found, _sites_of(cluster)[0], speeds, len(cluster.global_servers))
+
+
+def short_form(
+    found: Survey, hub: str, speeds: Mapping[str, Sequence[float]], servers: int = 1
+) -> dict[str, Any]:
+    """Build a network file in the short form.
+
+    A site's access link is as fast as the fastest path that uses it, or as all of them at once if
+    that is more; paths have a bandwidth of their own as well. Measured rates are those of the
+    payload, and links are faster by the overhead of frames.
+
+    Args:
+        found: The measurements.
+        hub: The site of the global servers.
+        speeds: By party, those of its workers.
+        servers: How many global servers there are.
+
+    Returns:
+        The content of the file.
+    """
+    wanted = list(dict.fromkeys([hub, *speeds]))
 
     def mbps(payload: float) -> float:
         return round(payload / PAYLOAD_SHARE, 1)
@@ -130,18 +147,16 @@ def network_of(found: Survey, cluster: Cluster) -> dict[str, Any]:
             "uplink_mbps": mbps(max(*up, found.up.get(name, 0.0))),
             "downlink_mbps": mbps(max(*down, found.down.get(name, 0.0))),
         }
-        here = workers.get(name, ())
-        speeds = [worker.speed for worker in here]
-        return {"workers": len(here), **({"speed": speeds} if speeds else {}), **access}
+        here = [*speeds.get(name, ())]
+        return {"workers": len(here), **({"speed": here} if here else {}), **access}
 
     def between(figure: Callable[[Way], float]) -> Mapping[str, Mapping[str, float]]:
         return {a: {b: figure(found.ways[a, b]) for b in wanted if b != a} for a in wanted}
 
-    central = {"name": hub, "global_servers": len(cluster.global_servers), **site(hub)}
     return {
         "name": "measured",
-        "central": central,
-        "parties": {name: site(name) for name in workers if name != hub},
+        "central": {"name": hub, "global_servers": servers, **site(hub)},
+        "parties": {name: site(name) for name in speeds if name != hub},
         "delay_ms": between(lambda way: round(way.rtt_s / 2 * 1e3, 4)),
         "mbps": between(lambda way: mbps(way.mbps)),
         "loss": between(lambda way: round(way.loss, 5)),

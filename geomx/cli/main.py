@@ -121,6 +121,10 @@ COMMANDS = {
         "[OVERRIDES] [--compute HOW] -- COMMAND",
     ),
     "compat": Command("Run an unmodified launch script of GeoMX or MXNet.", "compat", "-- COMMAND"),
+    "import": Command(
+        "Convert what other tools have measured to a workload or a network.",
+        "import_files",
+    ),
     "calibrate": Command(
         "Measure this machine, and the network between sites, as a basis of predictions.",
         "calibrate",

@@ -12,6 +12,7 @@ from typing import Any
 
 from geomx.plugin.hookspecs import hookimpl
 from geomx.workloads.cnn import DigitsConfig, IdxConfig, digits_cnn, fashion_mnist, mnist
+from geomx.workloads.profile import ProfileConfig, profile
 from geomx.workloads.resnet50 import ResNet50Config, resnet50
 from geomx.workloads.synthetic import SyntheticConfig, synthetic
 from geomx.workloads.tiny import TinyConfig, tiny
@@ -29,6 +30,7 @@ def geomx_register(register: Callable[[str, str, type, Callable[[Any], Any]], No
     register("workload", "digits_cnn", DigitsConfig, digits_cnn)
     register("workload", "mnist", IdxConfig, mnist)
     register("workload", "fashion_mnist", IdxConfig, fashion_mnist)
+    register("workload", "profile", ProfileConfig, profile)
     register("workload", "resnet50", ResNet50Config, resnet50)
     register("workload", "synthetic", SyntheticConfig, synthetic)
     register("workload", "tiny", TinyConfig, tiny)

@@ -12,7 +12,7 @@ from typing import Any
 from geomx import _core
 from geomx.errors import ConfigError
 from geomx.plugin.parts import optimizer_text
-from geomx.workloads.options import Training
+from geomx.workloads.options import Updates
 
 _ELSEWHERE = {
     "name": "optimizer",
@@ -23,7 +23,7 @@ _ELSEWHERE = {
 _OF_THE_SYNC = ("average", "begin_num_update", "rescale_grad", "sources")
 
 
-def optimizer_of(options: Training) -> dict[str, Any]:
+def optimizer_of(options: Updates) -> dict[str, Any]:
     """Return the optimizer of a workload, as in `geomx.workload.Workload.optimizer`.
 
     Args:

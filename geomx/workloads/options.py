@@ -17,19 +17,25 @@ Rate = Annotated[float, Gt(0)]
 
 
 @dataclass(kw_only=True)
-class Pace:
-    """How much there is to do, and how long it takes."""
+class Amount:
+    """How much there is to do."""
 
     batch_size: Count = 32  # samples per worker and step
     iterations: Count = 20  # local steps per worker
     evaluate_every: Count = 10  # local steps between evaluations on held-out data
+
+
+@dataclass(kw_only=True)
+class Pace(Amount):
+    """How much there is to do, and how long it takes."""
+
     forward_ms: Milliseconds = 10.0  # nominal, whole network, one batch, a worker of speed 1.0
     backward_ms: Milliseconds = 20.0  # nominal, likewise
 
 
 @dataclass(kw_only=True)
-class Training(Pace):
-    """How a workload trains; `geomx.workloads.optimizers` makes its optimizer of it."""
+class Updates:
+    """How parameters are updated; `geomx.workloads.optimizers` makes the optimizer of it."""
 
     learning_rate: Rate = 0.1
     optimizer: str = "sgd"  # adagrad, adam, adamw, dcasgd, delayed_nag, nag, rmsprop or sgd
@@ -39,3 +45,8 @@ class Training(Pace):
     # ({"schedule": {"cosine": {"max_update": 500}}}), and numbered ones a list
     # ({"schedule": {"multifactor": {"step": [100, 200]}}}).
     optimizer_options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Training(Updates, Pace):
+    """How a workload trains, and how long it takes."""
