@@ -28,8 +28,14 @@ SERVER, STANDBY = "hub/global_server0", "hub/standby0"
 def run(folder: Path, *words: str, mode: str = "sim") -> Results:
     network = folder.parent / "network.yaml"
     network.write_text(str(NETWORK))
-    shared = [f"network={network}", "iterations=30", f"hydra.run.dir={folder}"]
-    return runner.run(f"mode={mode}", *shared, *words)
+    shared = [f"network={network}", "iterations=30", "workload.batch_size=4"]
+    return runner.run(f"mode={mode}", *shared, f"hydra.run.dir={folder}", *words)
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """An undisturbed run."""
+    return run(tmp_path_factory.mktemp("calm") / "run")
 
 
 def check_equal(one: Results, other: Results) -> None:
@@ -68,8 +74,9 @@ def test_a_standby_takes_over_in_a_simulation(tmp_path: Path, words: list[str]) 
     assert killed.summary["seconds"] < calm.summary["seconds"] + 0.5
 
 
-def test_replication_is_counted_and_costs_no_wan_bytes_beside_the_server(tmp_path: Path) -> None:
-    calm = run(tmp_path / "calm")
+def test_replication_is_counted_and_costs_no_wan_bytes_beside_the_server(
+    tmp_path: Path, calm: Results
+) -> None:
     beside = run(tmp_path / "beside", REPLICA)
     away = run(tmp_path / "away", REPLICA, "faults.standby=west")
     check_equal(calm, beside)
@@ -88,8 +95,7 @@ def test_replication_is_counted_and_costs_no_wan_bytes_beside_the_server(tmp_pat
     assert away.summary["seconds"] > calm.summary["seconds"] + 29 * 0.01
 
 
-def test_a_run_goes_on_without_its_standby(tmp_path: Path) -> None:
-    calm = run(tmp_path / "calm")
+def test_a_run_goes_on_without_its_standby(tmp_path: Path, calm: Results) -> None:
     killed = run(tmp_path / "killed", REPLICA, kill(STANDBY, 0.2))
     check_equal(calm, killed)
     with pytest.raises(NodeLost, match=f"{SERVER} was lost"):
@@ -97,8 +103,7 @@ def test_a_run_goes_on_without_its_standby(tmp_path: Path) -> None:
         run(tmp_path / "both", REPLICA, both)
 
 
-def test_a_server_that_is_paused_for_too_long_is_replaced(tmp_path: Path) -> None:
-    calm = run(tmp_path / "calm")
+def test_a_server_that_is_paused_for_too_long_is_replaced(tmp_path: Path, calm: Results) -> None:
     scenario = f"scenario=[{{at_s: 0.2, pause: {SERVER}, for_s: 5}}]"
     paused = run(tmp_path / "paused", REPLICA, "faults.suspect_s=0.3", scenario)
     check_equal(calm, paused)
