@@ -102,9 +102,9 @@ class ScriptSteps:
         if self._touched:
             self._returned_ns, self._after_ns = self._simulation.env.now, 0
 
-    def waited(self, since_ns: int, what: str) -> None:
-        """Note that the worker has waited."""
-        self._span(what, "wait", since_ns)
+    def waited(self, since_ns: int, what: str, about: dict[str, int]) -> None:
+        """Note that the worker has waited: for the value of a key, `about` has it and its round."""
+        self._span(what, "wait", since_ns, about)
 
     def begin(self) -> None:
         """Begin a step, as the script tells."""
@@ -136,9 +136,12 @@ class ScriptSteps:
         self._charged = False
         self._times = None
 
-    def _span(self, name: str, category: str, since_ns: int) -> None:
+    def _span(
+        self, name: str, category: str, since_ns: int, about: dict[str, int] | None = None
+    ) -> None:
         spec, now = self._worker.spec, self._simulation.env.now
+        took_s = (now - since_ns) / NS
         if now - since_ns >= _SHOWN_NS:
             self._simulation.recorder.span(
-                spec.name, spec.party, name, category, since_ns / NS, (now - since_ns) / NS
+                spec.name, spec.party, name, category, since_ns / NS, took_s, **(about or {})
             )

@@ -99,15 +99,18 @@ class ScriptWorker:
             self._notice.succeed()
             self._notice = None
 
-    def _until(self, here: Callable[[], bool], what: str, where: str) -> Generator[Any, Any, None]:
-        """Wait for `what`, which is there when `here` returns True."""
+    def _until(
+        self, here: Callable[[], bool], what: str, where: str, key: int | None = None
+    ) -> Generator[Any, Any, None]:
+        """Wait for `what`, which is there when `here` returns True: maybe the value of a key."""
         since_ns = self.simulation.env.now
         self.waits_for = f"{what} since {where}" if where else what
         while not here():
             self._notice = self.simulation.env.event()
             yield self._notice
         self.waits_for = ""
-        self.local.waited(since_ns, what)
+        about = {} if key is None else {"key": key, "round": self._rounds[key][0]}
+        self.local.waited(since_ns, what, about)
 
     # ---- the script ----
 
@@ -255,7 +258,7 @@ class ScriptWorker:
             number, _ = self._rounds.get(key, (-1, 0))
             return bool(number >= due)
 
-        yield from self._until(here, what, asked["where"])
+        yield from self._until(here, what, asked["where"], key)
         out = np.empty(math.prod(self.keys[key][1]), np.float32)
         self._verbs.value(key, out)
         return {"arrived_s": self._rounds[key][1] / NS}, out

@@ -16,6 +16,7 @@ import pytest
 
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.explaining import explain
 from geomx.live.launcher import run_script
 from geomx.results.results import Results
 from geomx.runner import simulate_command
@@ -119,6 +120,36 @@ def test_equal_runs_have_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]
     assert results.summary["iterations"] == results.summary["rounds"] == 3
     assert results.summary["workload"]["elements"] == 2015
+
+
+@pytest.mark.slow
+def test_a_simulated_script_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = TRAIN.replace("range(3)", "range(8)").replace("2000", "100000")
+    results = simulated(tmp_path, script)
+    content = explain(results.directory).content
+    (told,) = content["runs"]
+    assert "waiting for the pull of there, limited by its downlink (10 Mbit/s)" in told["said"]
+    shares = {part["what"]: part["share"] for part in reversed(told["parts"])}  # the largest
+    assert shares["value"] + shares["push"] + shares["compute"] > 0.99 and "unknown" not in shares
+    # The script's tensors and times predict the run as it was, and so what changes do.
+    what_if = content["what_if"]
+    rows = [row for row in results.iterations if 0 < row["iteration"] < 7]
+    seconds = sum(row["end_s"] - row["start_s"] for row in rows) / len(rows)
+    assert what_if["script"] and not what_if["reason"]
+    assert what_if["seconds_per_iteration"] == pytest.approx(seconds, rel=0.05)
+    wider = next(
+        one for one in what_if["changes"] if one["name"] == "the downlink of there doubled"
+    )
+    (tmp_path / "pair.yaml").write_text(NETWORK.replace("downlink_mbps: 10,", "downlink_mbps: 20,"))
+    experiment, directory = compose(
+        [f"network={tmp_path / 'pair.yaml'}", f"hydra.run.dir={tmp_path / 'wider'}"]
+    )
+    command = [sys.executable, str(tmp_path / "train.py")]
+    after = simulate_command(experiment, directory, command, "constant:0.05")
+    rows = [row for row in after.iterations if 0 < row["iteration"] < 7]
+    seconds = sum(row["end_s"] - row["start_s"] for row in rows) / len(rows)
+    assert wider["seconds_per_iteration"] == pytest.approx(seconds, rel=0.05)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from geomx.explaining.evidence import Evidence
 from geomx.explaining.parts import Part, parts_of, sentence, to_json
 from geomx.explaining.path import critical_path
 from geomx.explaining.report import SCHEMA, Explanation
+from geomx.explaining.stand_in import stand_in
 from geomx.explaining.what_if import changes, outcomes
 from geomx.pages import page
 from geomx.plugin.registry import Registry
@@ -76,14 +77,17 @@ def _told(evidence: Evidence, parts: list[Part], rows: list[dict[str, Any]]) -> 
 
 def _what_if(evidence: Evidence, parts: list[Part], directory: Path) -> dict[str, Any]:
     registry = Registry.discover()
-    tried = list(changes(evidence, parts, directory.resolve() / "explain", registry))
+    folder = directory.resolve() / "explain"
+    tried = list(changes(evidence, parts, folder, registry))
     try:
-        base, done = outcomes(evidence.results, tried)
+        script = stand_in(evidence, folder)
+        base, done = outcomes(evidence.results, tried, script)
     except GeomxError as error:
         return {"reason": str(error), "seconds_per_iteration": None, "changes": []}
     now = base.seconds_per_iteration or 1.0
     return {
         "reason": "",
+        "script": bool(script),
         "seconds_per_iteration": now,
         "changes": [
             {

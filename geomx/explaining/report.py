@@ -138,7 +138,12 @@ def _heading(run: Row) -> Text:
 
 def _asked(change: Row) -> str:
     base = units.duration(change["seconds_per_iteration"])
-    return f"Possible changes, simulated without gradients; unchanged: {base} per iteration"
+    how = (
+        "without the script, by its tensors and mean times"
+        if change["script"]
+        else "without gradients"
+    )
+    return f"Possible changes, simulated {how}; unchanged: {base} per iteration"
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -135,12 +135,15 @@ def _siblings(evidence: Evidence, kind: str, name: str, limits: Mapping[Edge, fl
     return [edge for edge in crossed if mbps(edge) <= widest]
 
 
-def outcomes(run: Results, tried: Sequence[Change]) -> tuple[Outcome, list[Outcome]]:
+def outcomes(
+    run: Results, tried: Sequence[Change], script: Sequence[str] = ()
+) -> tuple[Outcome, list[Outcome]]:
     """Simulate a run as it is and with every change.
 
     Args:
         run: The run.
         tried: The changes.
+        script: Overrides of a workload in place of the run's script, if it has one.
 
     Returns:
         The run as it is, and the changes, the fastest first, those that cannot be run last.
@@ -152,9 +155,9 @@ def outcomes(run: Results, tried: Sequence[Change]) -> tuple[Outcome, list[Outco
     kept = [
         override
         for override in overrides
-        if key_of(override).split(".")[0] not in ("hydra", "study")
+        if key_of(override).split(".")[0] not in ("hydra", "study", *(script and ["workload"]))
     ]
-    base = _replaced(kept, ("mode=sim", "numerics=false"))
+    base = _replaced(kept, ("mode=sim", "numerics=false", *script))
     lines = {Change("as it is", ()): base}
     lines |= {change: _replaced(base, change.overrides) for change in tried}
     done = []
