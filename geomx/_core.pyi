@@ -1273,6 +1273,11 @@ class Loop:
     def stats(self) -> dict:
         """Return the traffic by peer and the node's counts; also after close."""
 
+    def residual_norms(self) -> dict:
+        """
+        Return the Euclidean norms of what codecs keep of pushes and pulls for later ones. Reads all of it.
+        """
+
     def spans(self) -> list:
         """
         Return (name, category, start_s, duration_s, details) of a bounded number of spans.

@@ -28,7 +28,7 @@ from geomx.live.metering import meter
 from geomx.machines.certs import folder_of, make
 from geomx.metrics.families import NodeMetrics
 from geomx.metrics.server import Federation, fetch, serve
-from geomx.metrics.top import Reading, link_rows, node_rows, shown, slowest
+from geomx.metrics.top import Reading, link_rows, node_rows, round_rows, shown, slowest
 from geomx.options.schema import MetricsOptions
 from geomx.testing.worlds import cluster
 from tests.ports import free_port
@@ -37,10 +37,20 @@ from tests.ports import free_port
 def stats(peer: str, size: int) -> dict[str, Any]:
     """Return what a node's loop returns that has pushed `size` bytes to a peer in two messages."""
     link = {"peer": peer, "push": (size, 2), "pull": (0, 0), "control_bytes": 7, "busy_s": 0.5}
+    link |= {"push_values": (2, 0.25), "pull_values": (0, 0.0)}
     state = {"peer": peer, "connected": True, "connections": 2, "silent_s": 0.1, "queued_bytes": 9}
+    state |= {"suspect": False, "suspicions": 1}
     counts = {"rounds": 3, "late_slices": 0, "missing_slices": 0, "non_finite_pushes": 1}
     counts |= {"partial_rounds": 1, "dropped_slices": 0}
-    return {"links": [link], "states": [state], "node": counts, "refused_callers": 4}
+    told = {"links": [link], "states": [state], "node": counts, "refused_callers": 4}
+    return told | {"rounds": {}, "handled": {"update": 0.125}}
+
+
+def rounds_of(
+    phases: dict[str, float], children: dict[str, tuple[int, float]]
+) -> dict[str, dict[str, Any]]:
+    """Return what a server's loop returns of its rounds."""
+    return {"phases": phases, "children": children}
 
 
 @pytest.fixture
@@ -90,6 +100,9 @@ def test_a_scheduler_serves_the_metrics_of_all_nodes_once_each(job: Cluster) -> 
     assert now.get("geomx_loss", node=worker.name) == 0.75
     assert now.get("geomx_non_finite_pushes_total") == 2
     assert now.get("geomx_long_wait", node=worker.name, peers=server.name) == 1
+    assert now.get("geomx_send_seconds_sum", direction="push", **which) == 0.25
+    assert now.get("geomx_suspicions_total", **which) == 1
+    assert now.get("geomx_handling_seconds_total", node=worker.name, work="update") == 0.125
     assert now.get("process_resident_memory_bytes", node=worker.name) > 1e6
 
 
@@ -149,8 +162,14 @@ MONITORING = Path(__file__).parent.parent / "examples" / "monitoring"
 
 
 def test_rules_and_dashboard_ask_for_metrics_that_there_are(job: Cluster) -> None:
-    families = metrics_of(job, job.workers[0].name, job.scheduler.name).collect()
-    served = {sample.name for family in families for sample in family.samples} | {"geomx_up"}
+    worker, server = job.workers[0], job.party_of(job.workers[0]).server
+    told = stats(worker.name, 1000) | {
+        "rounds": rounds_of({"compute": 1.0}, {worker.name: (1, 0.5)})
+    }
+    families = NodeMetrics(server, job, lambda: told, lambda: {"push": 0.5}).collect()
+    served = {sample.name for family in families for sample in family.samples}
+    families = metrics_of(job, worker.name, job.scheduler.name).collect()
+    served |= {sample.name for family in families for sample in family.samples} | {"geomx_up"}
     served |= {"geomx_loss", "geomx_long_wait"}  # which a worker without a step does not have
     rules = (MONITORING / "rules.yml").read_text()
     recorded = set(re.findall(r"record: (\S+)", rules))
@@ -187,6 +206,69 @@ def test_top_says_which_links_are_broken_or_silent(job: Cluster) -> None:
         rows = link_rows(now, now)
         remarks[connected, connections, silent_s] = [row.remark for row in rows]
     assert list(remarks.values()) == [[], ["silent for 3 s"], ["no connection"], []]
+
+
+def test_top_divides_a_round_into_phases_and_names_the_last(job: Cluster) -> None:
+    worker, other = job.workers[:2]
+    server, central = job.party_of(worker).server, job.global_servers[0]
+
+    def reading(rounds: int) -> Reading:
+        families: list[Any] = []
+        told = stats(central.name, 0)
+        told["node"] |= {"rounds": rounds}
+        told["links"][0] |= {"push_values": (rounds, 0.5 * rounds)}
+        phases = {"compute": 2.0 * rounds, "gather": 1.0 * rounds, "answer": 4.0 * rounds}
+        children = {worker.name: (rounds // 4, 0.0), other.name: (rounds - rounds // 4, 0.0)}
+        told["rounds"] = rounds_of(phases, children)
+        families += NodeMetrics(server, job, lambda: told).collect()
+        hub = stats(server.name, 0)
+        hub["node"] |= {"rounds": rounds}
+        hub["links"][0] |= {"pull_values": (rounds, 0.75 * rounds)}
+        phases = {"compute": 6.0 * rounds, "gather": 1.0 * rounds}
+        hub["rounds"] = rounds_of(phases, {server.name: (rounds, 2.5 * rounds)})
+        families += NodeMetrics(central, job, lambda: hub).collect()
+        return Reading.of(float(rounds), families)
+
+    row, last = round_rows(reading(4), reading(12))
+    assert (row.name, last.name) == (server.name, central.name)
+    assert (row.compute_s, row.gather_s, row.push_s) == (2.0, 1.0, 0.5)
+    assert (row.held_s, row.pull_s, row.rest_s) == (2.5, 0.75, 0.25)
+    assert row.whole_s == 7.0 == last.whole_s
+    assert (row.last, row.last_share) == (other.name, 0.75)
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(shown(reading(4), reading(12)))
+    shown_row = rf"{server.name} .* 7 s .* 2 s .* 2\.50 s .*{other.name} 75%"
+    assert re.search(shown_row, console.export_text())
+
+
+def test_top_says_who_is_suspected_and_by_whom(job: Cluster) -> None:
+    worker, server = job.workers[0], job.party_of(job.workers[0]).server
+    told = stats(server.name, 0)
+    told["states"][0] |= {"suspect": True}
+    families = [*NodeMetrics(worker, job, lambda: told).collect()]
+    families += metrics_of(job, server.name, worker.name).collect()
+    now = Reading.of(1.0, families)
+    rows = {row.name: row for row in node_rows(now, now)}
+    assert rows[server.name].suspected_by == (worker.name,)
+    assert rows[worker.name].suspected_by == ()
+
+
+def test_norms_of_residuals_are_not_computed_for_every_request(job: Cluster) -> None:
+    asked = []
+
+    def norms() -> dict[str, float]:
+        asked.append(1)
+        return {"push": 0.5, "pull": 0.0}
+
+    metrics = NodeMetrics(job.workers[0], job, lambda: stats(job.workers[1].name, 0), norms)
+    readings = [Reading.of(1.0, metrics.collect()) for _ in range(3)]
+    assert len(asked) == 1
+    assert [reading.get("geomx_residual_norm", direction="push") for reading in readings] == [
+        0.5
+    ] * 3
+    assert {labels["direction"] for labels, _ in readings[0].each("geomx_residual_norm")} == {
+        "push"
+    }
 
 
 def test_metrics_beyond_this_machine_need_certificates(job: Cluster) -> None:
@@ -229,3 +311,11 @@ def test_a_live_run_serves_what_its_files_say(tmp_path: Path) -> None:
         done = reading.get("geomx_steps_total", node="beijing/worker0")
         sent = reading.get("geomx_sent_bytes_total", **which)
         assert each * (done - 1) <= sent * 1.001 and sent <= each * (done + 2) * 1.001
+        for node in ("beijing/server", "hub/global_server0"):
+            last = reading.get("geomx_last_contributions_total", node=node)
+            assert last == reading.get("geomx_shard_rounds_total", node=node) > 0
+    (row,) = (row for row in round_rows(trained[0], trained[-1]) if row.name == "beijing/server")
+    span_s = trained[-1].time_s - trained[0].time_s
+    shards = row.whole_s * row.per_s  # each of three is in one phase at any time
+    assert abs(shards - 3) * span_s < 0.5
+    assert min(row.compute_s, row.push_s or 0.0, row.held_s or 0.0, row.pull_s or 0.0) > 0

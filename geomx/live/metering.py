@@ -28,7 +28,7 @@ def meter(member: Member, tls: Path | None) -> NodeMetrics | None:
     if (port := options.port) is None:
         return None
     access.check("metrics.host", options.host, tls, insecure=False)
-    metrics = NodeMetrics(node, cluster, member.loop.stats)
+    metrics = NodeMetrics(node, cluster, member.loop.stats, member.loop.residual_norms)
     files = None if access.is_loopback(options.host) else access.paths(tls)
     if node.role != "scheduler":
         serve(options.host, port + node.id, metrics, files)

@@ -7,11 +7,17 @@ docs/metrics.md lists the names.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.registry import Collector
 
 from geomx.cluster import Cluster, NodeSpec
@@ -32,6 +38,8 @@ COUNTS = {
     "non_finite_pushes": ("geomx_non_finite_pushes", "Pushes with NaN or infinite values."),
 }
 LINK = ("node", "peer", "network")
+RESIDUALS_EVERY_S = 10.0
+"""Least time between two computations of residual norms, which read all that codecs keep."""
 
 
 class Steps:
@@ -65,6 +73,8 @@ class NodeMetrics(Collector):
         node: The node.
         cluster: The cluster that it belongs to.
         stats: Returns its counts (``stats`` of `geomx._core.Loop`).
+        residuals: Returns the norms of its codecs' residuals by direction (``residual_norms`` of
+            `geomx._core.Loop`); None: unknown.
 
     Attributes:
         steps: What it has done, if it is a worker of an experiment.
@@ -72,9 +82,16 @@ class NodeMetrics(Collector):
     """
 
     def __init__(
-        self, node: NodeSpec, cluster: Cluster, stats: Callable[[], Mapping[str, Any]]
+        self,
+        node: NodeSpec,
+        cluster: Cluster,
+        stats: Callable[[], Mapping[str, Any]],
+        residuals: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
         self._node, self._cluster, self._stats = node, cluster, stats
+        self._residuals = residuals
+        self._norms: Mapping[str, float] = {}
+        self._norms_due_s = -math.inf
         self.steps = Steps()
         self.waits_for = ""
 
@@ -89,6 +106,16 @@ class NodeMetrics(Collector):
         yield from self._states(stats)
         for name, (metric, help_) in COUNTS.items():
             yield self._counter(metric, help_, stats["node"][name])
+        yield from self._rounds(stats["rounds"])
+        handling = CounterMetricFamily(
+            "geomx_handling_seconds",
+            "Time in which messages were handled, by the work that they caused.",
+            labels=["node", "work"],
+        )
+        for work, seconds in stats["handled"].items():
+            handling.add_metric([self._node.name, work], seconds)
+        yield handling
+        yield self._residual_norms()
         refused = "Connections that were refused."
         yield self._counter("geomx_refused_connections", refused, stats["refused_callers"])
         waits = GaugeMetricFamily(
@@ -129,6 +156,11 @@ class NodeMetrics(Collector):
             "Bandwidth of the route by the network file; absent where it is unlimited.",
             labels=LINK,
         )
+        values = SummaryMetricFamily(
+            "geomx_send_seconds",
+            "From the queueing of a shard's value to the departure of its last byte.",
+            labels=[*LINK, "direction"],
+        )
         for link in stats["links"]:
             peer = self._cluster.node(link["peer"])
             labels = self._labels(peer)
@@ -136,12 +168,15 @@ class NodeMetrics(Collector):
                 size, count = link[direction]
                 messages.add_metric([*labels, direction], count)
                 sent.add_metric([*labels, direction], size)
+                count, seconds = link[f"{direction}_values"]
+                if count:
+                    values.add_metric([*labels, direction], count, seconds)
             sent.add_metric([*labels, "control"], link["control_bytes"])
             busy.add_metric(labels, link["busy_s"])
             bandwidth = self._cluster.path(self._node, peer).bandwidth_bps / 8
             if math.isfinite(bandwidth):
                 rate.add_metric(labels, bandwidth)
-        yield from (sent, messages, busy, rate)
+        yield from (sent, messages, busy, rate, values)
 
     def _states(self, stats: Mapping[str, Any]) -> Iterator[Metric]:
         connected = GaugeMetricFamily(
@@ -158,14 +193,62 @@ class NodeMetrics(Collector):
         queued = GaugeMetricFamily(
             "geomx_link_queued_bytes", "Bytes that wait to leave for the peer.", labels=LINK
         )
+        suspect = GaugeMetricFamily(
+            "geomx_peer_suspect",
+            "1 while the peer has been silent for longer than faults.suspect_s.",
+            labels=LINK,
+        )
+        suspicions = CounterMetricFamily(
+            "geomx_suspicions", "How often the peer fell silent for so long.", labels=LINK
+        )
         for state in stats["states"]:
             labels = self._labels(self._cluster.node(state["peer"]))
             connected.add_metric(labels, float(state["connected"]))
             connections.add_metric(labels, state["connections"])
             queued.add_metric(labels, state["queued_bytes"])
+            suspect.add_metric(labels, float(state["suspect"]))
+            suspicions.add_metric(labels, state["suspicions"])
             if state["connected"]:
                 silence.add_metric(labels, state["silent_s"])
-        yield from (connected, connections, silence, queued)
+        yield from (connected, connections, silence, queued, suspect, suspicions)
+
+    def _rounds(self, rounds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+        """Yield what the rounds of a server have waited for; nothing has samples elsewhere."""
+        phases = CounterMetricFamily(
+            "geomx_round_phase_seconds",
+            "Time of shards in a phase of their rounds, the sum over shards.",
+            labels=["node", "phase"],
+        )
+        last = CounterMetricFamily(
+            "geomx_last_contributions",
+            "Rounds of shards that a peer's contribution completed: the others had come before.",
+            labels=["node", "peer"],
+        )
+        held = CounterMetricFamily(
+            "geomx_held_seconds",
+            "Time that a peer's contributions waited for those of others, the sum over shards.",
+            labels=["node", "peer"],
+        )
+        for phase, seconds in rounds.get("phases", {}).items():
+            phases.add_metric([self._node.name, phase], seconds)
+        for peer, (count, seconds) in rounds.get("children", {}).items():
+            last.add_metric([self._node.name, peer], count)
+            held.add_metric([self._node.name, peer], seconds)
+        yield from (phases, last, held)
+
+    def _residual_norms(self) -> Metric:
+        norms = GaugeMetricFamily(
+            "geomx_residual_norm",
+            "Euclidean norm of what codecs with error feedback keep for later rounds.",
+            labels=["node", "direction"],
+        )
+        if self._residuals is not None and time.monotonic() >= self._norms_due_s:
+            self._norms = self._residuals()
+            self._norms_due_s = time.monotonic() + RESIDUALS_EVERY_S
+        for direction, norm in self._norms.items():
+            if norm > 0:
+                norms.add_metric([self._node.name, direction], norm)
+        return norms
 
     def _labels(self, peer: NodeSpec) -> list[str]:
         """Return the values of the labels `LINK` for the link to a peer."""

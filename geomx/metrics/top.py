@@ -59,7 +59,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class NodeRow:
-    """A node: its name, role and party; steps, step rate and share of waiting of workers."""
+    """A node: its name, role and party; steps, step rate and share of waiting of workers.
+
+    `suspected_by` has the nodes that have heard nothing from it for too long.
+    """
 
     name: str
     role: str
@@ -70,6 +73,36 @@ class NodeRow:
     loss: float | None
     memory_bytes: float
     waits_for: str
+    suspected_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """The mean round of a server's shards between two readings, in seconds.
+
+    The phases of a party are those of docs/metrics.md: until the first and until the last worker
+    has contributed (`compute_s`, `gather_s`), until the party's sum has left (`push_s`), waiting at
+    global servers for other parties (`held_s`), until the answer has left (`pull_s`), and the rest,
+    propagation and handling (`rest_s`). Global servers have the first two. `last` is the child that
+    was last most often, and `last_share` the share of rounds in which it was.
+    """
+
+    name: str
+    per_s: float
+    compute_s: float
+    gather_s: float
+    push_s: float | None
+    held_s: float | None
+    pull_s: float | None
+    rest_s: float | None
+    last: str
+    last_share: float
+
+    @property
+    def whole_s(self) -> float:
+        """From one round to the next."""
+        parts = (self.push_s, self.held_s, self.pull_s, self.rest_s)
+        return self.compute_s + self.gather_s + sum(part or 0.0 for part in parts)
 
 
 @dataclass(frozen=True)
@@ -102,6 +135,7 @@ def node_rows(before: Reading, now: Reading) -> list[NodeRow]:
     span_s = max(1e-9, now.time_s - before.time_s)
     loss = {labels["node"]: value for labels, value in now.each("geomx_loss")}
     waits = {labels["node"]: labels["peers"] for labels, _ in now.each("geomx_long_wait")}
+    suspects = [labels for labels, value in now.each("geomx_peer_suspect") if value]
     down = {labels["node"] for labels, value in now.each("geomx_up") if not value}
     known = {labels["node"]: labels for labels, _ in before.each("geomx_node_info")}
     known |= {labels["node"]: labels for labels, _ in now.each("geomx_node_info")}
@@ -123,6 +157,7 @@ def node_rows(before: Reading, now: Reading) -> list[NodeRow]:
                 loss=loss.get(name),
                 memory_bytes=now.get("process_resident_memory_bytes", node=name),
                 waits_for=waits.get(name, ""),
+                suspected_by=tuple(who["node"] for who in suspects if who["peer"] == name),
             )
         )
     return rows
@@ -139,6 +174,61 @@ def slowest(rows: Sequence[NodeRow]) -> NodeRow | None:
         return None
     (least, row), (next_least, _) = sorted(shares, key=lambda each: each[0])[:2]
     return row if least < next_least - CLEAR else None
+
+
+def round_rows(before: Reading, now: Reading) -> list[RoundRow]:
+    """Return the servers that have completed rounds between two readings, in the order of the job.
+
+    Args:
+        before: An earlier reading.
+        now: The present one.
+    """
+
+    def grown(metric: str, **labels: str) -> float:
+        return max(0.0, now.get(metric, **labels) - before.get(metric, **labels))
+
+    rows = []
+    for info, _ in now.each("geomx_node_info"):
+        name = info["node"]
+        rounds = grown("geomx_shard_rounds_total", node=name)
+        phases = [
+            labels
+            for labels, _ in now.each("geomx_round_phase_seconds_total")
+            if labels["node"] == name
+        ]
+        if not phases or not rounds:  # workers complete rounds as well, without phases
+            continue
+        phase = {
+            labels["phase"]: grown("geomx_round_phase_seconds_total", **labels) / rounds
+            for labels in phases
+        }
+        push_s = held_s = pull_s = rest_s = None
+        if "answer" in phase:
+            push_s = grown("geomx_send_seconds_sum", node=name, direction="push") / rounds
+            held_s = grown("geomx_held_seconds_total", peer=name) / rounds
+            pull_s = grown("geomx_send_seconds_sum", peer=name, direction="pull") / rounds
+            rest_s = max(0.0, phase["answer"] - push_s - held_s - pull_s)
+        last = {
+            labels["peer"]: grown("geomx_last_contributions_total", **labels)
+            for labels, _ in now.each("geomx_last_contributions_total")
+            if labels["node"] == name
+        }
+        who = max(last, key=lambda peer: last[peer], default="")
+        rows.append(
+            RoundRow(
+                name=name,
+                per_s=rounds / max(1e-9, now.time_s - before.time_s),
+                compute_s=phase.get("compute", 0.0),
+                gather_s=phase.get("gather", 0.0),
+                push_s=push_s,
+                held_s=held_s,
+                pull_s=pull_s,
+                rest_s=rest_s,
+                last=who if last.get(who) else "",
+                last_share=last.get(who, 0.0) / rounds,
+            )
+        )
+    return rows
 
 
 def link_rows(before: Reading, now: Reading) -> list[LinkRow]:
@@ -184,6 +274,8 @@ def shown(before: Reading, now: Reading) -> Group:
     last = slowest(rows)
     for row in rows:
         remark = f"waits for {row.waits_for}" if row.waits_for else ""
+        if row.suspected_by:
+            remark = f"suspected by {', '.join(row.suspected_by)}"
         if row is last:
             remark = remark or "the others wait for it"
         worker = row.role == "worker"
@@ -197,6 +289,21 @@ def shown(before: Reading, now: Reading) -> Group:
             units.size(row.memory_bytes) if row.memory_bytes else "",
             remark if row.up else Text("does not answer", style="red"),
         )
+    rounds = Table(title="a shard's mean round", title_justify="left", expand=True)
+    rounds.add_column("server")
+    for column in ("rounds/s", "time", "compute", "gather", "push", "held", "pull", "rest"):
+        rounds.add_column(column, justify="right")
+    rounds.add_column("last")
+    served = round_rows(before, now)
+    for turn in served:
+        parts = (turn.compute_s, turn.gather_s, turn.push_s, turn.held_s, turn.pull_s, turn.rest_s)
+        rounds.add_row(
+            turn.name,
+            f"{turn.per_s:.1f}",
+            units.duration(turn.whole_s),
+            *("" if part is None else units.duration(part) for part in parts),
+            f"{turn.last} {turn.last_share:.0%}" if turn.last else "",
+        )
     links = Table(title="links", title_justify="left", expand=True)
     links.add_column("from")
     links.add_column("to")
@@ -209,4 +316,4 @@ def shown(before: Reading, now: Reading) -> Group:
         if link.remark:
             used = Text(link.remark, style="red")
         links.add_row(link.source, link.target, f"{link.bytes_per_s * 8 / 1e6:,.1f}", whole, used)
-    return Group(nodes, links)
+    return Group(nodes, rounds, links) if served else Group(nodes, links)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from geomx.errors import PluginError
 
-api_version = "2.4"
+api_version = "2.5"
 
 PLUGINS: dict[str, tuple[str, ...]] = {
     "geomx": (

@@ -21,7 +21,7 @@ _ALIKE = 0.88  # similarity of difflib: one letter added, omitted or swapped in 
 _OPTIONAL_METHODS = {
     "PartySync": ("initial", "answer"),
     "Coordinator": ("next_timeout", "on_timeout"),
-    "Codec": ("settle",),
+    "Codec": ("residual_norm", "settle"),
     "RoundPolicy": ("takes", "weigh"),
 }
 _OPTIONAL_ATTRIBUTES = {

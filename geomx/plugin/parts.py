@@ -215,6 +215,9 @@ class Codec(Protocol):
     is not decoded on the way; the optional method ``settle(parts)`` is called with that sum after
     it has been decoded, on all senders in the same rounds.
 
+    The optional method ``residual_norm()`` returns the Euclidean norm of what the codec keeps of
+    earlier values for later ones (error feedback), a float. It is called for metrics only.
+
     Attributes:
         whole: Names of the parts that are never divided.
         survives_holes: Whether a slice can be decoded without the others.

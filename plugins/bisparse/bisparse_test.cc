@@ -47,6 +47,8 @@ class Link {
   Link(const CodecChain::Factories& codecs, std::uint64_t elements)
       : sender_(codecs, ShardInfo{}), receiver_(codecs, ShardInfo{}), elements_(elements) {}
 
+  double SquaredResidual() const { return sender_.SquaredResidual(); }
+
   // Encodes and decodes in slices of random size; checks the sizes against the layout.
   Values Send(const Values& values, Random& random) {
     ++round_;
@@ -312,7 +314,12 @@ TEST(BisparsePullReselectsAndLosesNothing) {
       }
       const Values sent = pull.Send(sum, random);
       CHECK_EQ(pull.rows(), rows);
-      for (std::size_t i = 0; i < elements; ++i) left[i] += sum[i] - sent[i];
+      double squares = 0;
+      for (std::size_t i = 0; i < elements; ++i) {
+        left[i] += sum[i] - sent[i];
+        squares += double{left[i]} * left[i];
+      }
+      CHECK_NEAR(pull.SquaredResidual(), squares, 1e-4 * (1 + squares));
     }
     for (const float value : left) CHECK_NEAR(value, 0, 1e-5);
   });

@@ -4,6 +4,7 @@
 //
 // All parties must receive the same rows, as their replicas of the weights would diverge otherwise.
 // The residual therefore belongs to the sum and not to a receiver, and one encoding serves all of them.
+#include "kernels/sums.h"
 #include "rows.h"
 
 namespace geomx::bisparse {
@@ -38,6 +39,9 @@ class Pull final : public Codec {
 
   void Decode(Parts& parts) const override { Expand(parts); }
   bool Stateless() const override { return true; }
+  double SquaredResidual() const override {
+    return kernels::SumOfSquares(residual_.data(), residual_.size());
+  }
   void Exchange(Archive& archive) override {
     std::uint64_t next_fill = selector_.next_fill();
     archive(residual_, next_fill);

@@ -76,6 +76,8 @@ class Push final : public Codec {
     return {sum_.At(kernels::Host(), shard_.elements), shard_.elements};
   }
 
+  double SquaredResidual() const override { return sum_.SumOfSquares(); }
+
   // Contributions of other parties have been clipped, and have passed the momentum, before they were sent.
   bool Absorb(std::span<const float> relayed) override {
     const float* const terms[] = {relayed.data()};

@@ -72,6 +72,7 @@ class LowBit final : public Codec {
     return true;
   }
 
+  double SquaredResidual() const override { return errors_.resident().SumOfSquares(); }
   void Exchange(Archive& archive) override { archive(errors_.resident()); }
   bool Stateless() const override { return shared_; }
   bool FixedSize() const override { return true; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "core/natives.h"
 #include "tests/seeds.h"
@@ -61,6 +62,8 @@ TEST(LowBitLoseNothing) {
           CHECK(std::fabs(due[i]) < 1.0001 * most + 1e-6);
         }
       }
+      const double squares = std::inner_product(due.begin(), due.end(), due.begin(), 0.0);
+      CHECK_NEAR(chain.SquaredResidual(), squares, 1e-4 * (1e-3 + squares));
     }
   });
 }

@@ -113,6 +113,7 @@ class SparseLoco final : public Codec {
     if (error_.empty()) return {};
     return {error_.At(kernels::Host(), shard_.elements), shard_.elements};
   }
+  double SquaredResidual() const override { return error_.SumOfSquares(); }
   bool Absorb(std::span<const float> relayed) override {
     const float* const terms[] = {relayed.data()};
     kernels::Add(error_.At(kernels::Host(), relayed.size()), terms, 1, relayed.size());

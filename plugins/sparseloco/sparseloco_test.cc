@@ -63,6 +63,8 @@ TEST(SparseLocoLosesNothing) {
         due[i] += double{fed[i]} - sent[i];
         CHECK_NEAR(kept[i], due[i], 1e-5);
       }
+      const double squares = std::inner_product(due.begin(), due.end(), due.begin(), 0.0);
+      CHECK_NEAR(chain.SquaredResidual(), squares, 1e-4 * (1 + squares));
     }
   });
 }

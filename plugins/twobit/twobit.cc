@@ -87,6 +87,7 @@ class TwoBit final : public Codec {
     codes->data = wide;
   }
 
+  double SquaredResidual() const override { return residuals_.resident().SumOfSquares(); }
   void Exchange(Archive& archive) override { archive(residuals_.resident()); }
 
   bool FixedSize() const override { return true; }

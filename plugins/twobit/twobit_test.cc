@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <set>
 
 #include "core/natives.h"
@@ -71,6 +72,8 @@ TEST(TwoBitLosesNothing) {
         CHECK(sent[i] == 0 || std::fabs(left[i]) < 1e-5 || (sent[i] > 0) == (left[i] > 0));
         left[i] -= sent[i];
       }
+      const double kept = std::inner_product(left.begin(), left.end(), left.begin(), 0.0);
+      CHECK_NEAR(chain.SquaredResidual(), kept, 1e-4 * (1 + kept));
     }
     // The residual is below a fixed threshold, and nearly 0 with an adaptive scale.
     for (const double value : left) CHECK(std::fabs(value) < (fixed ? 0.25001 : 0.02));

@@ -36,6 +36,7 @@ class PythonCodec final : public Codec {
     survives_holes_ = nb::cast<bool>(nb::getattr(codec_.get(), "survives_holes", nb::bool_(false)));
     linear_ = nb::cast<bool>(nb::getattr(codec_.get(), "linear", nb::bool_(false)));
     settles_ = codec_.Has("settle");
+    has_residual_ = codec_.Has("residual_norm");
     const auto stage = nb::cast<std::string>(nb::getattr(codec_.get(), "stage", nb::str("select")));
     if (stage == "quantise") {
       stage_ = Stage::kQuantise;
@@ -141,6 +142,13 @@ class PythonCodec final : public Codec {
       for (Item& item : items) arrays[item.part.name.c_str()] = Array(item, true);
       codec_.get().attr("settle")(arrays);
     });
+  }
+
+  double SquaredResidual() const override {
+    if (!has_residual_) return 0;
+    const double norm = Guarded(codec_, "residual_norm", "a number",
+                                [&] { return nb::cast<double>(codec_.get().attr("residual_norm")()); });
+    return norm * norm;
   }
 
   bool SurvivesHoles() const override { return survives_holes_; }
@@ -329,7 +337,7 @@ class PythonCodec final : public Codec {
   }
 
   PythonObject codec_;
-  bool survives_holes_ = false, linear_ = false, settles_ = false;
+  bool survives_holes_ = false, linear_ = false, settles_ = false, has_residual_ = false;
   Stage stage_ = Stage::kSelect;
   mutable std::vector<Part> passing_;  // by the last layout
 };

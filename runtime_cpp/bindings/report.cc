@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,22 @@
 namespace nb = nanobind;
 
 namespace geomx::io {
+
+namespace {
+
+nb::dict Rounds(const RoundReport& report) {
+  nb::dict phases, children;
+  for (const auto& [phase, seconds] : report.phases) phases[phase.c_str()] = seconds;
+  for (const auto& [name, child] : report.children) {
+    children[name.c_str()] = nb::make_tuple(child.last, child.held_s);
+  }
+  nb::dict rounds;
+  rounds["phases"] = phases;
+  rounds["children"] = children;
+  return rounds;
+}
+
+}  // namespace
 
 nb::dict StatsOf(Loop& loop) {
   Report report;
@@ -25,6 +42,11 @@ nb::dict StatsOf(Loop& loop) {
     link["pull"] = Pair(counts.data[static_cast<int>(Direction::kPull)]);
     link["control_bytes"] = counts.control_bytes;
     link["busy_s"] = Seconds(counts.busy);
+    for (const auto direction : {Direction::kPush, Direction::kPull}) {
+      const LinkCounts::Values& values = counts.values[static_cast<int>(direction)];
+      const char* key = direction == Direction::kPush ? "push_values" : "pull_values";
+      link[key] = nb::make_tuple(values.count, Seconds(values.time));
+    }
     links.append(link);
   }
   nb::list states;
@@ -35,6 +57,8 @@ nb::dict StatsOf(Loop& loop) {
     state["connections"] = known.connections;
     state["silent_s"] = Seconds(known.silent);
     state["queued_bytes"] = known.queued_bytes;
+    state["suspect"] = known.suspect;
+    state["suspicions"] = known.suspicions;
     states.append(state);
   }
   nb::dict node;
@@ -51,6 +75,10 @@ nb::dict StatsOf(Loop& loop) {
   stats["links"] = links;
   stats["states"] = states;
   stats["node"] = node;
+  stats["rounds"] = report.rounds ? Rounds(*report.rounds) : nb::dict();
+  nb::dict handled;
+  for (const auto& [category, time] : report.handled) handled[std::string(category).c_str()] = Seconds(time);
+  stats["handled"] = handled;
   stats["datagrams_sent"] = report.datagrams.sent;
   stats["datagrams_received"] = report.datagrams.received;
   stats["datagrams_refused"] = report.datagrams.refused;
@@ -62,6 +90,18 @@ nb::dict StatsOf(Loop& loop) {
   stats["paced_pushes"] = report.paced_pushes;
   stats["behind_s"] = Seconds(report.behind);
   return stats;
+}
+
+nb::dict ResidualNormsOf(Loop& loop) {
+  std::array<double, kDirections> norms{};
+  {
+    nb::gil_scoped_release unlocked;
+    norms = loop.ResidualNorms();
+  }
+  nb::dict out;
+  out["push"] = norms[static_cast<int>(Direction::kPush)];
+  out["pull"] = norms[static_cast<int>(Direction::kPull)];
+  return out;
 }
 
 nb::list SpansOf(const Loop& loop) {

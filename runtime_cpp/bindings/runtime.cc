@@ -337,6 +337,8 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def("global_value", &GlobalValue, "key"_a, "shard"_a,
            "Return a global server's value of one shard, or None.")
       .def("stats", &StatsOf, "Return the traffic by peer and the node's counts; also after close.")
+      .def("residual_norms", &ResidualNormsOf,
+           "Return the Euclidean norms of what codecs keep of pushes and pulls for later ones. Reads all of it.")
       .def("spans", &SpansOf, "Return (name, category, start_s, duration_s, details) of a bounded number of spans.");
   BindManyKeys(loop);
 }

@@ -37,6 +37,8 @@ class Aggregator {
     const std::size_t place = Place(source);
     return place < order_.size() && added_[place];
   }
+  // Whether each of the expected sources, in their order, has contributed.
+  const std::vector<bool>& added() const { return added_; }
   // The lowest id that has contributed. REQUIRES: merge_count() > 0.
   NodeId First() const {
     return order_[static_cast<std::size_t>(std::find(added_.begin(), added_.end(), true) -

@@ -144,6 +144,12 @@ bool CodecChain::SurvivesHoles() const {
   return true;
 }
 
+double CodecChain::SquaredResidual() const {
+  double squares = 0;
+  for (const auto& codec : codecs_) squares += codec->SquaredResidual();
+  return squares;
+}
+
 bool CodecChain::FixedSize() const {
   return std::all_of(codecs_.begin(), codecs_.end(), [](auto& codec) { return codec->FixedSize(); });
 }

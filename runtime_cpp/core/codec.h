@@ -137,6 +137,10 @@ class Codec {
   // valid until the next call; empty if there is nothing, or if it is unknown.
   virtual std::span<const float> Kept() { return {}; }
 
+  // Returns the sum of the squares of what earlier encodings have left out or rounded off and later ones will
+  // send, for reports; 0 without such a residual. Waits for the device if it lies on one, and leaves it there.
+  virtual double SquaredResidual() const { return 0; }
+
   // Undoes Encode on the rows of one slice (`parts.first_row`, `parts.rows`). Throws `Refusal` if
   // Encode cannot have produced the bytes.
   virtual void Decode(Parts& parts) const = 0;
@@ -242,6 +246,8 @@ class CodecChain {
   std::span<const float> Kept() {
     return codecs_.empty() ? std::span<const float>() : codecs_.front()->Kept();
   }
+  // Of all codecs together.
+  double SquaredResidual() const;
   bool Stateless() const;
   bool SurvivesHoles() const;  // false if linear: a sum with missing parts would go unnoticed
   bool Dense() const { return codecs_.empty(); }  // nothing is encoded

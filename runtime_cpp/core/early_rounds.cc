@@ -32,7 +32,7 @@ void GlobalServer::PushEarly(NodeId peer, Header header, Shard& shard, Buffer va
     shard.dropped.emplace_back(peer, meant);
   } else {
     Add(shard, made, std::move(value));
-    NoteContribution(peer, header, shard);
+    NoteContribution(peer, header, shard, now);
   }
   if ((header.flags & kLast) != 0) {
     shard.finished.insert(peer);
@@ -40,6 +40,7 @@ void GlobalServer::PushEarly(NodeId peer, Header header, Shard& shard, Buffer va
     shard.finished.erase(peer);
   }
   shard.due.insert(peer);
+  if (!late && Awaited(shard).empty()) times_.CameLast(PlaceOf(peer));
   CloseIfDue(shard, now);
   if (!late || shard.due.erase(peer) == 0) return;  // to be answered when its round closes, or answered
   header.flags = 0;

@@ -44,6 +44,7 @@ class ElementErrors {
 
   // Of all elements, for kernels on devices and for archives.
   kernels::Resident& resident() { return resident_; }
+  const kernels::Resident& resident() const { return resident_; }
 
  private:
   std::string codec_;

@@ -1,5 +1,6 @@
 #include "core/flow.h"
 
+#include <cmath>
 #include <utility>
 
 namespace geomx {
@@ -57,6 +58,14 @@ const CodecChain& FlowTable::Decoder(NodeId peer, const ShardInfo& shard) {
 std::span<const float> FlowTable::Kept(NodeId peer, const Header& header) {
   Flow* flow = flows_.Find({peer, Direction::kPush, false, header.key, header.shard});
   return flow == nullptr || !flow->pipeline ? std::span<const float>() : flow->pipeline->chain.Kept();
+}
+
+double FlowTable::ResidualNorm(Direction direction) const {
+  double squares = 0;
+  for (const auto& [id, flow] : flows_) {
+    if (id.direction == direction && flow.pipeline) squares += flow.pipeline->chain.SquaredResidual();
+  }
+  return std::sqrt(squares);
 }
 
 void FlowTable::Forget(NodeId peer) {

@@ -82,6 +82,9 @@ class FlowTable {
   // What the codecs of pushes to `peer` have not sent yet of a shard; see Codec::Kept.
   std::span<const float> Kept(NodeId peer, const Header& header);
 
+  // See Node::ResidualNorm.
+  double ResidualNorm(Direction direction) const;
+
   // Drops incomplete rounds from `peer`, which is lost: they will never be complete.
   void Forget(NodeId peer);
   // Resets codecs and slicers of all values from and to `peer`, whose new process has no state of

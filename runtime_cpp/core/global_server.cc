@@ -106,6 +106,7 @@ GlobalServer::Shard& GlobalServer::shard(const Header& header) {
 void GlobalServer::Initialise(const Header& header, Shard& shard, Buffer value, Time now) {
   if (shard.weights.has_value()) return;  // the first initial value stands
   shard.weights.Set(std::move(value));
+  if (rules_.together) times_.Move(shard.phase, RoundPhase::kCompute, now);
   if (node_.config().continues) return AnswerWaiting(shard, now);
   SendCurrent(shard, header, shard.round, shard.weights.value(), std::exchange(shard.waiting, {}), now);
 }
@@ -235,14 +236,17 @@ void GlobalServer::Obey(const std::string& text) {
 // ---- common rounds ----
 
 void GlobalServer::Push(NodeId peer, Header header, Shard& shard, Buffer value, Time now) {
-  if (!Contribute(peer, header, shard, std::move(value))) return;
+  if (!Contribute(peer, header, shard, std::move(value), now)) return;
   if (!Complete(shard)) return CheckLeft(header.key, shard);
+  times_.CameLast(PlaceOf(peer));
   Close(header, shard, now);
 }
 
 void GlobalServer::Close(Header header, Shard& shard, Time now) {
   header.flags = TakeFlags(shard);
   const NodeConfig& config = node_.config();
+  for (const Contribution& each : shard.contributions) times_.Released(PlaceOf(each.source), now);
+  NoteClosing(shard, (header.flags & kLast) != 0 ? RoundPhase::kNone : RoundPhase::kCompute, now);
   std::uint32_t merge_count = Workers(shard);
   TellPartial(header, shard);
   Buffer sum = rules_.early ? TakeSum(shard, merge_count) : shard.sum.Take();

@@ -141,6 +141,7 @@ void Membership::LookForSilence(Time now) {
     const Time bearable = std::max(state_.config.failure_timeout, patience);
     if (silence <= state_.config.failure_timeout || contact.lost) continue;
     contact.lost = silence > bearable;
+    if (!contact.suspect) ++suspicions_[id];
     if (contact.lost) {
       lost.emplace_back(id, Reason(contact, bearable));
     } else if (!std::exchange(contact.suspect, true)) {

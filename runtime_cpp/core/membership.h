@@ -71,6 +71,16 @@ class Membership {
   std::uint32_t epoch() const { return epoch_; }  // of the last change that is known here
   // `peer` is lost and will be silent, or (`back`) has come back.
   void HandleChange(NodeId peer, bool back, Time now);
+  // Returns true if `peer` has been silent for longer than `failure_timeout`.
+  bool Suspects(NodeId peer) const {
+    const auto found = contacts_.find(peer);
+    return found != contacts_.end() && (found->second.suspect || found->second.lost);
+  }
+  // How often it has fallen silent for so long, in this process's life.
+  std::uint32_t Suspicions(NodeId peer) const {
+    const auto found = suspicions_.find(peer);
+    return found == suspicions_.end() ? 0 : found->second;
+  }
   // Time since the last message from `peer`; 0 if it is not watched.
   Time Silence(NodeId peer, Time now) const;
 
@@ -111,6 +121,7 @@ class Membership {
   std::uint32_t epoch_ = 0;
   Time next_beat_ = kNever;
   std::map<NodeId, Contact> contacts_;
+  std::map<NodeId, std::uint32_t> suspicions_;  // for reports
 };
 
 }  // namespace geomx

@@ -136,6 +136,7 @@ struct Message {
   Header header;
   Payload payload;
   std::uint32_t frames = 1;  // in a simulation: messages on the wire that this one stands for
+  Time queued = 0;  // a slice of a value, at its first sender: when it was queued; 0: unknown. Not sent
 
   std::size_t wire_bytes() const { return std::size_t{frames} * kHeaderBytes + payload.size(); }
 };

@@ -150,6 +150,15 @@ class Node {
   const NodeConfig& config() const { return state_.config; }
   const Peer* FindPeer(NodeId id) const { return state_.peers.Find(id); }  // null if there is none
   NodeStats stats() const;
+  // ---- for reports: nothing depends on it, and a process that continues this one does not know it ----
+  // Of a server's rounds; null: this is no server.
+  const RoundTimes* times() const { return role_->times(); }
+  bool Suspects(NodeId peer) const { return membership_.Suspects(peer); }
+  std::uint32_t Suspicions(NodeId peer) const { return membership_.Suspicions(peer); }
+  // The Euclidean norm of what the codecs of outgoing values keep for later ones (Codec::SquaredResidual).
+  // Reads all of it, on the host.
+  double ResidualNorm(Direction direction) const { return flows_.ResidualNorm(direction); }
+
   // The incarnation of a member's process that takes part, as announced to this node; 0: the first.
   // The driver must drop messages of any other process.
   std::uint32_t Incarnation(NodeId id) const {

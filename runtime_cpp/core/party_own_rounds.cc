@@ -41,6 +41,7 @@ void Server::SendMove(Shard& shard, Time now) {
   const NodeId parent = node_.config().parents[shard.terms.info.server];
   shard.last = ends;
   shard.escalated = true;
+  times_.Move(shard.phase, RoundPhase::kAnswer, now);
   shard.parent = parent;
   Header header = ShardHeader(Kind::kPush, shard.terms.info);
   header.flags = static_cast<std::uint8_t>((std::exchange(shard.present, false) ? 0 : kAbsent) | (ends ? kLast : 0));
@@ -52,6 +53,7 @@ void Server::SendMove(Shard& shard, Time now) {
 
 void Server::Merge(Shard& shard, Buffer value, Time now) {
   policy_->Answer(shard.terms.info, value);
+  NoteNext(shard, now);
   if (!shard.last) return SendMove(shard, now);
   const auto answer = std::make_shared<const Buffer>(std::move(value));
   for (const auto& [worker, progress] : shard.workers) {

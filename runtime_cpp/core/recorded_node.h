@@ -135,6 +135,10 @@ class RecordedNode {
   const NodeConfig& config() const { return node_.config(); }
   const Peer* FindPeer(NodeId id) const { return node_.FindPeer(id); }
   NodeStats stats() const { return node_.stats(); }
+  const RoundTimes* times() const { return node_.times(); }
+  bool Suspects(NodeId peer) const { return node_.Suspects(peer); }
+  std::uint32_t Suspicions(NodeId peer) const { return node_.Suspicions(peer); }
+  double ResidualNorm(Direction direction) const { return node_.ResidualNorm(direction); }
   std::size_t QueuedBytes(NodeId peer) const { return node_.QueuedBytes(peer); }
   std::uint32_t Incarnation(NodeId id) const { return node_.Incarnation(id); }
   void Describe(Digest& digest) const { node_.Describe(digest); }

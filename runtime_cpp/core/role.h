@@ -18,6 +18,7 @@
 namespace geomx {
 
 class Node;
+class RoundTimes;
 
 class RoleLogic {
  public:
@@ -59,6 +60,8 @@ class RoleLogic {
   // Returns true if a message of this node is still to be answered: it does not leave before that.
   virtual bool Unanswered() const { return false; }
   virtual void ListWaits(Waits& waits) const = 0;  // see Node::ListWaits
+  // Of a server; null: this is none.
+  virtual const RoundTimes* times() const { return nullptr; }
 
  protected:
   explicit RoleLogic(Node& node) : node_(node) {}

@@ -21,20 +21,22 @@ void Sender::Send(std::span<const NodeId> targets, const ShardValue& value, Time
     encoder_.Encode(pipeline, value, encoding);
     Peers::Neighbour& neighbour = state_.peers.Get(target);
     if (!encoding.pending) {
-      Leave(neighbour, pipeline, header, value.phantom(), encoding.parts);
+      Leave(neighbour, pipeline, header, value.phantom(), encoding.parts, now);
       continue;
     }
-    state_.device.Then([this, &neighbour, &pipeline, header, parts = encoding.parts](Time) {
-      Leave(neighbour, pipeline, header, false, parts);
+    state_.device.Then([this, &neighbour, &pipeline, header, parts = encoding.parts](Time at) {
+      Leave(neighbour, pipeline, header, false, parts, at);
     });
   }
 }
 
 void Sender::Leave(Peers::Neighbour& target, Pipeline& pipeline, const Header& header,
-                   bool phantom, const std::shared_ptr<Parts>& encoded) {
+                   bool phantom, const std::shared_ptr<Parts>& encoded, Time now) {
   DropStale(target, header);
-  encoder_.Cut(pipeline, header, phantom, encoded,
-               [&](Message&& message) { state_.peers.Send(target, std::move(message)); });
+  encoder_.Cut(pipeline, header, phantom, encoded, [&](Message&& message) {
+    message.queued = now;
+    state_.peers.Send(target, std::move(message));
+  });
 }
 
 // The receiver would refuse best-effort slices of a round that it has closed.
@@ -64,7 +66,9 @@ void Sender::Pack(NodeId peer, ShardValue value, Buffer relayed, Time now, Packe
       kernels::Add(sum->data(), terms, 1, sum->size());
       *parts = pipeline.chain.View(header.shard_elements, header.turn(), sum->data(), sum);
     }
-    then(encoder_.Messages(pipeline, header, phantom, parts), at);
+    std::vector<Message> messages = encoder_.Messages(pipeline, header, phantom, parts);
+    for (Message& message : messages) message.queued = at;
+    then(std::move(messages), at);
   };
   if (!encoding.pending) return pack(now);
   state_.device.Then(pack);
@@ -121,6 +125,7 @@ void Sender::Arrive(Departure& departure, const std::shared_ptr<Parts>& parts, s
   std::vector<Message> later;
   for (Message& message : departure.messages) {
     if (all || message.header.first_row + message.header.rows <= rows) {
+      message.queued = now;
       state_.peers.Send(target, std::move(message));
     } else {
       later.push_back(std::move(message));

@@ -42,7 +42,7 @@ class Sender {
   struct Departure;
 
   void Leave(Peers::Neighbour& target, Pipeline& pipeline, const Header& header, bool phantom,
-             const std::shared_ptr<Parts>& encoded);
+             const std::shared_ptr<Parts>& encoded, Time now);
   void Fetch(NodeId target, const ShardValue& value);
   void Arrive(Departure& departure, const std::shared_ptr<Parts>& parts, std::uint64_t rows,
               Time now);

@@ -168,9 +168,12 @@ void Server::Push(NodeId peer, const Header& header, Shard& shard, Buffer value,
     return node_.Fail(peer, "push before the initial value was asked for");
   }
   if (shard.escalated) return FailRound(peer, header, shard.round + 1);
-  if (!Contribute(peer, header, shard, std::move(value))) return;
+  if (!Contribute(peer, header, shard, std::move(value), now)) return;
   shard.last = shard.last || (header.flags & kLast) != 0;
-  if (ServerRole::Complete(shard)) return Close(header, shard, now);
+  if (ServerRole::Complete(shard)) {
+    times_.CameLast(PlaceOf(peer));
+    return Close(header, shard, now);
+  }
   CheckLeft(header.key, shard);
 }
 
@@ -180,6 +183,7 @@ void Server::Close(Header header, Shard& shard, Time now) {
   std::uint32_t merge_count = shard.sum.merge_count();
   std::optional<Event> partial;
   if (merge_count < node_.config().quorum) partial = Closing(header, shard, shard.sum.Lacking());
+  NoteClosing(shard, RoundPhase::kAnswer, now);
   auto sum = std::make_shared<Buffer>(node_.sums().Decoded(header, shard.sum.Take()));
   ++shard.round;
   header.flags = TakeFlags(shard);
@@ -309,6 +313,7 @@ void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now)
   }
   auto owned = std::make_shared<const Buffer>(std::move(value));
   policy_->Initial(header.shard_info(), *owned);
+  if (shard.phase != RoundPhase::kGather) NoteNext(shard, now);
   if (node_.config().rounds.update_at_party) shard.weights.Set(*owned);
   shard.value = std::move(owned);
   if (node_.config().continues) return AnswerWaiting(shard, now);
@@ -324,6 +329,7 @@ void Server::Begin(Shard& shard, Round rounds) {
 
 void Server::Deliver(const Header& header, Shard& shard, std::shared_ptr<const Buffer> value, Time now) {
   shard.value = std::move(value);
+  NoteNext(shard, now);
   const NodeConfig& config = node_.config();
   if (!config.continues) {
     return SendResult(header, shard.round + shard.lead, config.quorum, shard.value, config.children, now);

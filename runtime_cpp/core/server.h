@@ -118,6 +118,10 @@ class Server final : public ServerRole {
   // Continues after `rounds` of other parties. With a round policy, global servers may have completed more
   // rounds of one shard than of another; workers then continue at the same round of all.
   void Begin(Shard& shard, Round rounds);
+  // For reports: the round is over.
+  void NoteNext(Shard& shard, Time now) {
+    times_.Move(shard.phase, shard.last ? RoundPhase::kNone : RoundPhase::kCompute, now);
+  }
   // Sends the result of a round to all workers.
   void Deliver(const Header& header, Shard& shard, std::shared_ptr<const Buffer> value, Time now);
 

@@ -42,7 +42,7 @@ bool ServerRole::IsAcceptable(NodeId peer, const Header& header, const SummedSha
   return true;
 }
 
-bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shard, Buffer value) {
+bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shard, Buffer value, Time now) {
   if (header.round != shard.round + 1) {
     FailRound(peer, header, shard.round + 1);
     return false;
@@ -56,11 +56,13 @@ bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shar
     node_.Fail(peer, "pushed twice in one round");
     return false;
   }
-  NoteContribution(peer, header, shard);
+  NoteContribution(peer, header, shard, now);
   return true;
 }
 
-void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard& shard) {
+void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard& shard, Time now) {
+  times_.Move(shard.phase, RoundPhase::kGather, now);
+  times_.Contributed(PlaceOf(peer), now);
   shard.present = shard.present || (header.flags & kAbsent) == 0;
   shard.ends = shard.ends && (header.flags & kLast) != 0;
   shard.steps += header.steps;
@@ -74,6 +76,19 @@ void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard
                 .round = header.round,
                 .text = node_.FindPeer(peer)->name});
   }
+}
+
+void ServerRole::NoteClosing(SummedShard& shard, RoundPhase phase, Time now) {
+  const std::vector<bool>& added = shard.sum.added();
+  for (std::size_t place = 0; place < added.size(); ++place) {
+    if (added[place]) times_.Released(place, now);
+  }
+  times_.Move(shard.phase, phase, now);
+}
+
+std::size_t ServerRole::PlaceOf(NodeId child) const {
+  const auto& children = node_.config().children;
+  return static_cast<std::size_t>(std::lower_bound(children.begin(), children.end(), child) - children.begin());
 }
 
 std::uint8_t ServerRole::TakeFlags(SummedShard& shard) {

@@ -23,12 +23,17 @@
 #include "core/optimizer_states.h"
 #include "core/replica.h"
 #include "core/role.h"
+#include "core/round_times.h"
 
 namespace geomx {
 
 class ServerRole : public RoleLogic {
+ public:
+  const RoundTimes* times() const override { return &times_; }
+
  protected:
-  explicit ServerRole(Node& node) : RoleLogic(node), admission_(node) {}
+  explicit ServerRole(Node& node)
+      : RoleLogic(node), admission_(node), times_(node.config().children.size()) {}
 
   using ShardId = std::pair<Key, std::uint32_t>;
   struct ShardHash {
@@ -47,6 +52,7 @@ class ServerRole : public RoleLogic {
     Replica weights;              // where the optimizer runs
     std::vector<NodeId> waiting;  // children that requested the value before there was one
     bool updating = false;        // a device is at work on the weights
+    RoundPhase phase = RoundPhase::kNone;  // for reports
     Header given = {};            // of the last contribution, if rounds may close early
     std::map<NodeId, Header> asked = {};  // last requests of waiting children
     std::list<std::function<void(Time)>> deferred;  // actions after the update, in order
@@ -100,7 +106,7 @@ class ServerRole : public RoleLogic {
   // Returns false for a push that is refused; docs/protocol.md lists the reasons.
   bool IsAcceptable(NodeId peer, const Header& header, const SummedShard& shard, const Buffer& value);
   // Adds an acceptable push to the open round.
-  bool Contribute(NodeId peer, const Header& header, SummedShard& shard, Buffer value);
+  bool Contribute(NodeId peer, const Header& header, SummedShard& shard, Buffer value, Time now);
   // Returns true if all participants of the open round have contributed.
   bool Complete(const SummedShard& shard) const;
   // Scales a sum of `merge_count` workers' contributions by expected / merge_count, so that it
@@ -108,7 +114,11 @@ class ServerRole : public RoleLogic {
   // changed.
   static bool MakeUp(Buffer& sum, std::uint32_t& merge_count, std::uint32_t expected);
   // Call it for every contribution to the open round.
-  void NoteContribution(NodeId peer, const Header& header, SummedShard& shard);
+  void NoteContribution(NodeId peer, const Header& header, SummedShard& shard, Time now);
+  // For reports: the contributions in `shard.sum` are about to be taken. `phase`: what follows.
+  void NoteClosing(SummedShard& shard, RoundPhase phase, Time now);
+  // The place of a child in NodeConfig::children.
+  std::size_t PlaceOf(NodeId child) const;
   // Reports a push that is not of round `expected`.
   void FailRound(NodeId peer, const Header& header, Round expected);
   // The flags of a complete sum: `kAbsent` if all contributions were absent, `kLast` if all were the
@@ -207,6 +217,7 @@ class ServerRole : public RoleLogic {
   }
 
   Admission admission_;
+  RoundTimes times_;
 
  private:
   static constexpr Round kNotAsked = UINT32_MAX;

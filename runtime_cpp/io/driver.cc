@@ -195,11 +195,9 @@ void Driver::Follow(Key key, Round round, Time begin) {
                                                     : nullptr;
   const auto trace = [this, category, key, round, begin] {
     if (category == nullptr) return;
-    trace_.Add({.category = category,
-                .key = key,
-                .round = round,
-                .start = begin,
-                .duration = Now() - begin});
+    const Time took = Now() - begin;
+    handled_[category] += took;
+    trace_.Add({.category = category, .key = key, .round = round, .start = begin, .duration = took});
   };
   const DeviceWork::Ends ends = node_->TakeDeviceWork();
   WatchDevice(ends, key, round, trace);
@@ -357,31 +355,6 @@ void Driver::WhenReady(Key key, Round round, ReadyCallback callback) {
 
 void Driver::FailCallbacks() {
   for (auto& [key, waiting] : std::exchange(callbacks_, {})) waiting.second({});
-}
-
-Report Driver::report() const {
-  Report report;
-  report.datagrams = datagrams_.counts();
-  report.lost_messages = lost_messages_;
-  report.refused_callers = sessions_.refused();
-  report.held_bytes_max = delayed_bytes_max_;
-  report.spans_dropped = trace_.dropped();
-  report.paced_pushes = paced_pushes_;
-  report.behind = behind_;
-  if (!node_) return report;
-  report.node = node_->stats();
-  for (const auto& [peer, outlet] : outlets_) {
-    LinkCounts counts = outlet.counts;
-    if (shaper_) counts.busy += shaper_->Busy(peer);
-    const std::string& name = node_->FindPeer(peer)->name;
-    report.links[name] = counts;
-    const Session* session = sessions_.Find(peer);
-    report.states[name] = {.connected = session != nullptr,
-                           .connections = sessions_.Connections(peer),
-                           .silent = session == nullptr ? 0 : Now() - session->heard,
-                           .queued_bytes = node_->QueuedBytes(peer)};
-  }
-  return report;
 }
 
 }  // namespace geomx::io

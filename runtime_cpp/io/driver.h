@@ -12,6 +12,7 @@
 // Thread safety: Post from anywhere; everything else on the loop's thread, or after it has ended.
 #pragma once
 
+#include <array>
 #include <exception>
 #include <functional>
 #include <map>
@@ -20,12 +21,14 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "core/plugin_failure.h"
 #include "core/recorded_node.h"
 #include "core/replay.h"
+#include "core/round_times.h"
 #include "core/standby.h"
 #include "core/worker.h"
 #include "io/run_status.h"
@@ -47,6 +50,13 @@ struct LinkCounts {
   std::uint64_t control_bytes = 0;
   Time busy = 0;
 
+  // Of values that were queued and have left since this process began.
+  struct Values {
+    std::uint64_t count = 0;
+    Time time = 0;  // from the queue of the first slice to the last byte of the last slice
+  };
+  Values values[kDirections];
+
   void Exchange(Archive& archive) { archive(data[0], data[1], control_bytes, busy); }
 };
 
@@ -56,12 +66,22 @@ struct LinkState {
   std::uint32_t connections = 0;   // that have carried it
   Time silent = 0;                 // since bytes last arrived on the present one
   std::uint64_t queued_bytes = 0;  // that wait to leave
+  bool suspect = false;            // silent for longer than it may be
+  std::uint32_t suspicions = 0;    // how often it was
+};
+
+// What a server's rounds have waited for (core/round_times.h).
+struct RoundReport {
+  std::map<std::string, double> phases;                // seconds, by name
+  std::map<std::string, RoundTimes::Child> children;   // by the child's name
 };
 
 struct Report {
   std::map<std::string, LinkCounts> links;  // by the peer's name, as is the next one
   std::map<std::string, LinkState> states;
   NodeStats node;
+  std::optional<RoundReport> rounds;    // of a server
+  std::map<std::string_view, Time> handled;  // time in which messages were handled, by the category of their span
   Datagrams::Counts datagrams;
   std::uint64_t lost_messages = 0;    // by the emulated network
   std::uint64_t refused_callers = 0;  // callers that were not members
@@ -144,6 +164,12 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
 
   std::vector<std::string> Missing() const;
   Report report() const;
+  // See Node::ResidualNorm; 0 before Run.
+  std::array<double, kDirections> ResidualNorms() const {
+    if (!node_) return {};
+    return {node_->ResidualNorm(Direction::kPush), node_->ResidualNorm(Direction::kPull)};
+  }
+  std::optional<RoundReport> Rounds() const;
   Trace& trace() { return trace_; }
   const Trace& trace() const { return trace_; }
 
@@ -282,7 +308,8 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void Leave(Shaper::Sent sent);
   void Flush(Session& session);
   void Count(NodeId peer, const Message& message);
-  void TraceSend(const Message& message, NodeId peer, Time started, Time left);
+  // A message has left: traces it, and counts the time of a value whose last slice it is.
+  void NoteSent(const Message& message, NodeId peer, Time started, Time left);
 
   RunStatus& status_;
   Poller poller_;
@@ -335,6 +362,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   Time behind_ = 0;
   std::multimap<Key, std::pair<Round, ReadyCallback>> callbacks_;
   std::uint64_t lost_messages_ = 0;
+  std::map<std::string_view, Time> handled_;  // see Report
   Watch watch_;
   std::map<Key, std::string> key_names_;
   std::map<std::uint32_t, NodeId> hosts_;  // of coordinators that have got reports

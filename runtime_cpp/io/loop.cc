@@ -361,6 +361,12 @@ Report Loop::GetReport() {
   return report;
 }
 
+std::array<double, kDirections> Loop::ResidualNorms() {
+  std::array<double, kDirections> norms{};
+  Call([&] { norms = state_->driver.ResidualNorms(); });
+  return norms;
+}
+
 std::vector<Span> Loop::Spans() const {
   std::vector<Span> spans = state_->driver.trace().spans();
   const Time started = state_->status.started().value_or(kNever);

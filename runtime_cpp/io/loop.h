@@ -17,6 +17,7 @@
 // result has already arrived. Waits return nothing (or false) when time is up.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -223,6 +224,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // ---- reports; also after Close ----
   std::optional<Buffer> GlobalValue(Key key, std::uint32_t shard);  // a global server's
   Report GetReport();
+  // See Node::ResidualNorm; by direction.
+  std::array<double, kDirections> ResidualNorms();
   std::vector<Span> Spans() const;  // from the start of the run on
 
  private:

@@ -104,7 +104,7 @@ std::optional<Message> Driver::NextShaped(NodeId peer, Lane lane) {
 
 // A message's last byte has left the emulated network interface.
 void Driver::Leave(Shaper::Sent sent) {
-  TraceSend(sent.message, sent.peer, sent.started, sent.left);
+  NoteSent(sent.message, sent.peer, sent.started, sent.left);
   const bool datagram = sent.lane == Lane::kBestEffort;
   PeerLink& link = sessions_.LinkOf(sent.peer);
   const auto& address = outlets_.at(sent.peer).address;
@@ -145,7 +145,7 @@ void Driver::Flush(Session& session) {
     const Time now = Now();
     outlet.counts.busy += now - std::max(started, outlet.busy_until);
     outlet.busy_until = now;
-    if (!BypassesModel(message)) TraceSend(message, session.peer, started, now);
+    if (!BypassesModel(message)) NoteSent(message, session.peer, started, now);
   };
   std::size_t written = 0;
   while (written < kFlushBudget) {
@@ -202,7 +202,7 @@ void Driver::PumpDatagrams(Session& session, Time now) {
     auto message = node_->PollTransmit(peer, Lane::kBestEffort);
     Count(peer, *message);
     outlet.pacer.Spend(message->wire_bytes());
-    TraceSend(*message, peer, now, now);
+    NoteSent(*message, peer, now, now);
     const bool alone = outlet.address && Datagrams::Fits(*message);
     node_->Took(peer, Lane::kBestEffort, *message, alone ? Fate::kDropped : Fate::kLinked);
     if (alone) {
@@ -224,9 +224,14 @@ void Driver::Count(NodeId peer, const Message& message) {
   }
 }
 
-void Driver::TraceSend(const Message& message, NodeId peer, Time started, Time left) {
-  if (trace_.Full()) return;
+void Driver::NoteSent(const Message& message, NodeId peer, Time started, Time left) {
   const Header& header = message.header;
+  if (message.queued > 0 && header.slice + 1 == header.slices && IsData(header)) {
+    LinkCounts::Values& values = outlets_[peer].counts.values[static_cast<int>(DirectionOf(header))];
+    ++values.count;
+    values.time += left - message.queued;
+  }
+  if (trace_.Full()) return;
   const Peer* target = node_->FindPeer(peer);
   trace_.Add({.category = "send",
               .key = header.key,

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/sums.h"
+
 namespace geomx::kernels {
 
 const DeviceContext& Host() {
@@ -59,6 +61,15 @@ std::vector<std::byte> Resident::Fetch() const {
   std::vector<std::byte> bytes(bytes_);
   if (!bytes.empty()) pool_->Fetch(bytes.data(), buffer_.get(), bytes.size());
   return bytes;
+}
+
+double Resident::SumOfSquares() const {
+  if (empty()) return 0;
+  if (pool_.get() == &Host().memory) {
+    return kernels::SumOfSquares(reinterpret_cast<const float*>(buffer_.get()), bytes_ / sizeof(float));
+  }
+  const std::vector<std::byte> values = Fetch();
+  return kernels::SumOfSquares(reinterpret_cast<const float*>(values.data()), values.size() / sizeof(float));
 }
 
 }  // namespace geomx::kernels

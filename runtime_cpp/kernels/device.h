@@ -81,6 +81,8 @@ class Resident {
   bool empty() const { return bytes_ == 0; }
   // Returns a copy of all bytes on the host, after waiting for the device.
   std::vector<std::byte> Fetch() const;
+  // Returns the sum of the squares of the float32 values, wherever they are; leaves them there.
+  double SumOfSquares() const;
 
  private:
   std::byte* BytesAt(const DeviceContext& device, std::size_t bytes);

@@ -400,13 +400,18 @@ TEST(WithPatienceSilenceIsALossAfterThePatience) {
     if (suspects.empty()) continue;
     CHECK_EQ(suspects[0].text, Cluster::Name(silent));
     CHECK_EQ(suspects[0].reason, "nothing heard for 5000 ms");
+    CHECK(cluster.node(id).Suspects(silent));
+    CHECK_EQ(cluster.node(id).Suspicions(silent), 1u);
   }
+  CHECK(!cluster.node(cluster.scheduler).Suspects(cluster.globals[0]));
+  CHECK_EQ(cluster.node(cluster.scheduler).Suspicions(cluster.globals[0]), 0u);
   cluster.Drive(20 * kSecond);
   CHECK_EQ(cluster.Count(Event::Kind::kDead), 0u);
   cluster.Drive(6 * kSecond);
   const auto [name, reason] = Announced(cluster);
   CHECK_EQ(name, Cluster::Name(silent));
   CHECK_EQ(reason, "nothing heard for 30000 ms");
+  CHECK_EQ(cluster.node(cluster.scheduler).Suspicions(silent), 1u);
 }
 
 // A local server that receives from all peers but one, for the time `silent`.

@@ -1,6 +1,9 @@
 // Clusters of real nodes: results of training, and messages.
+#include <algorithm>
+#include <map>
 #include <stdexcept>
 
+#include "core/round_times.h"
 #include "tests/cluster.h"
 
 namespace geomx {
@@ -175,6 +178,76 @@ TEST(ManyWorkersEqualOne) {
     }
     CheckNoErrors(crowd);
     CHECK_EQ(crowd.Count(Event::Kind::kCommand), crowd.globals.size());
+  });
+}
+
+// A shard is in one phase at a time; a round waits for its last contribution, and the others wait for that one.
+TEST(TimesOfRoundsAddUp) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    Random random(seed);
+    Cluster cluster(seed, RandomPlan(random));
+    const auto elements = static_cast<std::uint32_t>(Between(random, 1, 60));
+    const std::vector<ShardInfo> shards = cluster.RandomShards(elements, 4);
+    cluster.Declare(0, elements, shards);
+    cluster.Init(0, std::vector<float>(elements, 0.0f));
+    cluster.RequestAll(0);
+    cluster.Drive();
+    // Per shard: seconds by server and phase, and by server and child.
+    std::map<std::pair<NodeId, RoundPhase>, double> phases;
+    std::map<std::pair<NodeId, NodeId>, RoundTimes::Child> children;
+    const auto gather = [&](NodeId server, double before, const std::map<NodeId, double>& came) {
+      const auto sooner = [](const auto& a, const auto& b) { return a.second < b.second; };
+      const double first = std::ranges::min_element(came, sooner)->second;
+      const auto last = std::ranges::max_element(came, sooner);
+      phases[{server, RoundPhase::kCompute}] += first - before;
+      phases[{server, RoundPhase::kGather}] += last->second - first;
+      for (const auto& [child, at] : came) children[{server, child}].held_s += last->second - at;
+      ++children[{server, last->first}].last;
+      return last->second;
+    };
+    const auto now = [&] { return static_cast<double>(cluster.now()) / kSecond; };
+    double before = now();
+    for (int round = 0; round < 3; ++round) {
+      std::vector<NodeId> order = cluster.workers;
+      std::shuffle(order.begin(), order.end(), random);
+      std::map<NodeId, double> came, sums;
+      for (const NodeId worker : order) {
+        cluster.Drive(static_cast<Time>(Between(random, 1, 1000)) * kMillisecond);
+        came[worker] = now();
+        cluster.Push(worker, 0, cluster.RandomIntegers(elements));
+      }
+      cluster.Drive();
+      for (std::size_t party = 0; party < cluster.parties.size(); ++party) {
+        std::map<NodeId, double> own;
+        for (const NodeId worker : cluster.parties[party]) own[worker] = came[worker];
+        sums[cluster.servers[party]] = gather(cluster.servers[party], before, own);
+      }
+      const double end = came[order.back()];
+      for (const auto& [server, at] : sums) phases[{server, RoundPhase::kAnswer}] += end - at;
+      for (const NodeId global : cluster.globals) gather(global, before, sums);
+      before = end;
+    }
+    const auto check = [&](NodeId server, const std::vector<NodeId>& from, double held) {
+      const RoundTimes& times = *cluster.node(server).times();
+      for (const auto phase : {RoundPhase::kCompute, RoundPhase::kGather, RoundPhase::kAnswer}) {
+        CHECK_NEAR(times.SecondsIn(phase, cluster.now()), (held * phases[{server, phase}]), 1e-3);
+      }
+      const std::vector<RoundTimes::Child> counted = times.Children(cluster.now());
+      CHECK_EQ(counted.size(), from.size());
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        const RoundTimes::Child& expected = children[{server, from[i]}];
+        CHECK_EQ(counted[i].last, static_cast<std::uint64_t>(held) * expected.last);
+        CHECK_NEAR(counted[i].held_s, held * expected.held_s, 1e-3);
+      }
+    };
+    for (std::size_t party = 0; party < cluster.parties.size(); ++party) {
+      check(cluster.servers[party], cluster.parties[party], static_cast<double>(shards.size()));
+    }
+    for (std::uint32_t i = 0; i < cluster.globals.size(); ++i) {
+      const auto here = std::ranges::count_if(shards, [i](const ShardInfo& shard) { return shard.server == i; });
+      check(cluster.globals[i], cluster.servers, static_cast<double>(here));
+    }
+    CHECK(cluster.node(cluster.workers.front()).times() == nullptr);
   });
 }
 

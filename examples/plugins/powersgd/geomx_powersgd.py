@@ -131,6 +131,10 @@ class LowRank(Shape):
         rank = self.basis.shape[1]
         self.basis = orthonormal(parts["factor"].reshape(-1, rank), self.rounds)
 
+    def residual_norm(self) -> float:
+        """Return the norm of what earlier values have left, for metrics."""
+        return float(np.linalg.norm(self.residual))
+
     def common(self, values: int) -> np.ndarray:
         """Return the basis, which is initially random and the same everywhere."""
         if self.basis is None:
