@@ -1076,6 +1076,12 @@ def load_state(loop: Loop, key: int, shard: int, saved: bytes) -> None:
     Have the optimizer of a shard continue from a state, before later pushes.
     """
 
+def notice_line(json: bool, warning: bool, node: str, text: str) -> str:
+    """Return a line of the log as loops write it."""
+
+def write_json(json: bool) -> None:
+    """Choose the form of all later lines of this process's loops."""
+
 def send_notices(descriptor: int) -> None:
     """
     Write lines for the user to this file descriptor instead of standard error.

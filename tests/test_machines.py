@@ -208,7 +208,7 @@ def test_a_machine_that_does_not_answer_is_named_with_the_command(
         os.kill(pid, signal.SIGKILL)
     job.join(60)
     assert re.search(
-        r"geomx: the launcher has waited \d+ s for 1 agents to answer; the first is that of "
+        r"Z warning: the launcher has waited \d+ s for 1 agents to answer; the first is that of "
         r"hub/scheduler, reached by `sh -c 'exec cat > /dev/null' ",
         shown,
     ), shown

@@ -167,7 +167,7 @@ def test_jobs_of_scripts_continue_by_default_if_possible(
 ) -> None:
     experiment, _ = launch.composed(["+accel=[tsengine]", f"hydra.run.dir={tmp_path}/run"])
     assert experiment.faults.on_loss == "stop"
-    assert "geomx: faults.on_loss=stop, since continue is not possible" in capfd.readouterr().err
+    assert "warning: faults.on_loss=stop, since continue is not possible" in capfd.readouterr().err
     experiment, _ = launch.composed(["faults.on_loss=wait", f"hydra.run.dir={tmp_path}/other"])
     assert experiment.faults.on_loss == "wait"
     experiment, _ = launch.composed([f"hydra.run.dir={tmp_path}/third"])

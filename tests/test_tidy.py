@@ -154,7 +154,7 @@ ROOMS = {
     "mxnet": "errors frameworks kv live",
     "torch": "errors experiment kv live plugin training",
     "compat": "errors kv live mxnet network options plugin workloads",
-    "machines": "cluster config errors experiment live options results",
+    "machines": "cluster config errors experiment live options results terminal",
     "runner": "config errors experiment limits live pages results scenario sim virtual",
     "calibrate": "cluster errors experiment live network options plugin terminal version",
     "study": "config errors experiment limits options plugin pages results runner terminal version",

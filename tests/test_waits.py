@@ -17,6 +17,7 @@ from geomx import kv
 from geomx.errors import GeomxError, NodeLost
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.live.member import Member
+from geomx.terminal.log import text_of
 from tests.test_kv import Stores, everyone
 
 pytestmark = pytest.mark.slow
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.slow
 def notices(capfd: pytest.CaptureFixture[str]) -> list[str]:
     """Return the lines for the user, with N instead of durations."""
     lines = [x for x in capfd.readouterr().err.splitlines() if x.startswith("geomx: ")]
+    lines = [f"geomx: {text_of(line)}" for line in lines]
     return [re.sub(r"waited \d+ s", "waited N s", line) for line in lines]
 
 
@@ -152,7 +154,7 @@ def test_values_that_are_not_finite_are_reported_by_worker_and_key(
         store.close()
 
     everyone(hasty, train)
-    lines = [x for x in capfd.readouterr().err.splitlines() if "NaN" in x]
+    lines = [x for x in notices(capfd) if "NaN" in x]
     assert lines[0].startswith(
         "geomx: west/worker0 pushed round 2 of key 'w' with 1 of 4 values NaN or infinite, which "
     )

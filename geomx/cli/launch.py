@@ -11,9 +11,9 @@ from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.experiment.experiment import Experiment
 from geomx.live.launcher import run_script
-from geomx.live.relay import notice
 from geomx.machines.launch import launch
-from geomx.terminal.output import show
+from geomx.terminal.log import say
+from geomx.terminal.output import show, telling_where
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -41,7 +41,8 @@ def main(arguments: Sequence[str]) -> None:
             "launch", " ".join(arguments), "needs a command: geomx launch ... -- COMMAND"
         )
     experiment, directory = composed(own)
-    run_script(experiment, directory, command)
+    with telling_where(directory):
+        run_script(experiment, directory, command)
 
 
 def composed(overrides: Sequence[str]) -> tuple[Experiment, Path]:
@@ -63,7 +64,8 @@ def composed(overrides: Sequence[str]) -> tuple[Experiment, Path]:
         except ConfigError as error:
             if error.key != "faults.on_loss":
                 raise
-            notice(f"faults.on_loss=stop, since {error.value} is not possible: {error.remedy}")
+            reason = f"{error.value} is not possible: {error.remedy}"
+            say(f"faults.on_loss=stop, since {reason}", "warning")
     return compose(overrides)
 
 

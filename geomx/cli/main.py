@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, NoReturn
 from geomx.cli.parser import Parser, split
 from geomx.errors import PARTS, ConfigError, GeomxError, refused_file, unbuilt
 from geomx.limits.watchdog import any_abandoned, own_process
+from geomx.terminal import log
 from geomx.terminal.output import (
     STDOUT,
     complain,
@@ -161,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         return ended(main(sys.argv[1:]))
-    arguments = list(arguments)
+    arguments = _without_flag(list(arguments))
     if not arguments or arguments[0] in HELP_FLAGS:
         return _guarded(_parser(arguments).print_help)
     if arguments[0] == "run":
@@ -178,6 +179,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.main(options)
 
     return _guarded(dispatch)
+
+
+def _without_flag(arguments: list[str]) -> list[str]:
+    """Return `arguments` without `log.FLAG`, which makes this process and its nodes write JSON."""
+    own = arguments.index("--") if "--" in arguments else len(arguments)
+    if log.FLAG not in arguments[:own]:
+        return arguments
+    os.environ[log.FORMAT] = "json"
+    return [word for word in arguments[:own] if word != log.FLAG] + arguments[own:]
 
 
 def _wants_help(arguments: Sequence[str]) -> bool:

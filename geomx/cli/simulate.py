@@ -9,9 +9,9 @@ from typing import Any
 from geomx.cli.parser import split
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
-from geomx.live.relay import notice
 from geomx.runner import simulate_command
 from geomx.terminal import units
+from geomx.terminal.log import say
 from geomx.terminal.output import show, telling_where
 
 COMPUTE = "--compute"
@@ -49,10 +49,11 @@ def _tell_of_waiting(script: Mapping[str, Any], steps: int) -> None:
     waited_s = script.get("waited_s", 0.0)
     computed_s = script["first_step_s"] + (script["step_s"] or 0.0) * (steps - 1)
     if waited_s > max(NOTICEABLE * computed_s, NOTICEABLE_S):
-        notice(
+        say(
             f"a worker computed for {units.duration(computed_s)} and waited for "
             f"{units.duration(waited_s)} outside its store (files, network, time.sleep, other "
-            "programs), which takes no time in a simulation; geomx.sleep does"
+            "programs), which takes no time in a simulation; geomx.sleep does",
+            "warning",
         )
 
 

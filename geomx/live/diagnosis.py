@@ -14,7 +14,7 @@ from geomx.errors import NodeLost
 from geomx.live.exit_status import DONE, LOST
 from geomx.live.journal import Reader, stem
 from geomx.live.journal import path as file_of
-from geomx.live.relay import PREFIX
+from geomx.terminal.log import text_of
 
 TAIL_LINES = 15
 """Lines of the log of the first failed node that are shown: the end of a traceback, and context."""
@@ -82,14 +82,15 @@ def with_log(lost: NodeLost, directory: Path) -> NodeLost:
     """
     log = file_of(stem(directory, lost.name), ".log")
     lines = _lines(log)[-TAIL_LINES:]
-    if any(not line.startswith(PREFIX) for line in lines):
+    if any(text_of(line) is None for line in lines):
         lost.add_note("\n".join([f"{lost.name}: the end of {log}:", *(f"  {x}" for x in lines)]))
     return lost
 
 
 def last_words(directory: Path, name: str) -> str:
     """Return the last line of a node's log that is not empty."""
-    return next((line.strip() for line in _lines(file_of(stem(directory, name), ".log"))[-1:]), "")
+    last = next((line.strip() for line in _lines(file_of(stem(directory, name), ".log"))[-1:]), "")
+    return text_of(last) or last
 
 
 def _lines(log: Path) -> list[str]:

@@ -7,7 +7,6 @@ several in a process (`geomx.kv.local`); the steps and their order are the same.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from geomx.live.script_calls import FOREVER_S, Evaluated, ScriptCalls
 from geomx.live.spec import Spec
 from geomx.plugin.registry import Registry
 from geomx.plugin.sync import SyncPolicy
+from geomx.terminal.log import is_json, tell
 from geomx.training.steps import Report
 
 JOIN_TIMEOUT_S = 300.0
@@ -49,7 +49,13 @@ def naming_the_lost(loop: _core.Loop) -> Iterator[None]:
 
 def _tell(whom: str) -> None:
     if whom:
-        print(f"still waiting for {whom}", file=sys.stderr, flush=True)
+        tell(f"still waiting for {whom}")
+
+
+def _open(host: str, port: int, token: str, tls: Path | None, insecure: bool) -> _core.Loop:
+    """Return a loop on a port, whose log has the form that this process's has."""
+    _core.write_json(is_json())
+    return _core.Loop(host, port, token, paths(tls), insecure)
 
 
 class Member(ScriptCalls):
@@ -113,7 +119,7 @@ class Member(ScriptCalls):
             GeomxError: The port could not be opened, or must not be.
         """
         try:
-            loop = _core.Loop(host, spec.runtime.port, token, paths(tls), insecure)
+            loop = _open(host, spec.runtime.port, token, tls, insecure)
         except RuntimeError as error:
             raise GeomxError(str(error)) from error
         return cls(loop, spec, spec.cluster.scheduler.name, {})
@@ -150,8 +156,8 @@ class Member(ScriptCalls):
             NodeLost: A node was lost meanwhile.
         """
         try:
-            loop = _core.Loop(host, 0, token, paths(tls), insecure)
-            copy = _core.Loop(host, 0, token, paths(tls), insecure) if stands_by else None
+            loop = _open(host, 0, token, tls, insecure)
+            copy = _open(host, 0, token, tls, insecure) if stands_by else None
         except RuntimeError as error:
             raise GeomxError(str(error)) from error
         try:
@@ -198,7 +204,7 @@ class Member(ScriptCalls):
             GeomxError: The scheduler was not reached, or no such node may join now.
         """
         try:
-            loop = _core.Loop(host, 0, token, paths(tls), insecure)
+            loop = _open(host, 0, token, tls, insecure)
         except RuntimeError as error:
             raise GeomxError(str(error)) from error
         try:
@@ -241,7 +247,7 @@ class Member(ScriptCalls):
         port = int(roster[name].rpartition(":")[2]) if name in chosen.addresses else journal.port
         while True:
             try:
-                loop = _core.Loop(host, port, token, paths(tls), insecure)
+                loop = _open(host, port, token, tls, insecure)
                 break
             except RuntimeError as error:
                 if time.monotonic() > deadline_s:

@@ -45,6 +45,7 @@ from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.live.worker import LiveWorker
 from geomx.results.files import write_arrays
+from geomx.terminal.log import Level, tell
 
 REFUSALS_NAMED = 100  # refused callers that the log of a node names; the C++ loop keeps no more
 
@@ -206,15 +207,19 @@ class Node:
     # ---- the end ----
 
     def _lost(self, lost: NodeLost) -> int:
-        print(lost, file=sys.stderr)
+        self._log(str(lost))
         self._end("lost", lost=[lost.name, lost.reason])
         return LOST
 
     def _failed(self, reason: str) -> int:
         """End because of an error of this node; its log ends with the reason."""
-        print(reason, file=sys.stderr, flush=True)
+        self._log(reason)
         self._end("failed", reason=reason)
         return FAILED
+
+    def _log(self, text: str, level: Level = "error") -> None:
+        name = self._member.node.name if self._member is not None else self._options.name
+        tell(text, level, name)
 
     def _is_mine(self, lost: NodeLost) -> bool:
         return self._member is not None and at_fault(self._member.node.name, lost)
@@ -280,7 +285,7 @@ class Node:
             elif deadline is None and loop is not None and loop.failure() is not None:
                 deadline = time.monotonic() + _GRACE_S
             elif deadline is None and (stuck := self._stuck()):
-                print(stuck, file=sys.stderr, flush=True)
+                self._log(stuck)
                 os._exit(FAILED)  # without waiting for threads, one of which hangs
         failure = loop.failure() if loop is not None else None
         if failure is not None and not self._interrupted:
@@ -318,13 +323,13 @@ class Node:
     def _tell_refusals(self) -> None:
         """Log the callers refused since the last call."""
         for refusal in self._member.loop.refusals() if self._member else ():
-            print(f"refused {refusal}", file=sys.stderr, flush=True)
+            self._log(f"refused {refusal}", "warning")
 
     def _tell_total(self, refused: int) -> None:
         """Log the number of refused callers, if the log has not named all of them."""
         if refused > REFUSALS_NAMED:
             more = f"the first {REFUSALS_NAMED} are named above"
-            print(f"refused {refused} connections in total; {more}", file=sys.stderr, flush=True)
+            self._log(f"refused {refused} connections in total; {more}", "warning")
 
     def _stuck(self) -> str | None:
         """Return an error if a plugin's call lasts almost as long as the failure timeout."""

@@ -1,9 +1,9 @@
 """Selects the lines of nodes' logs that a launcher shows to the user during a run.
 
-Notices for the user, such as long waits or invalid gradients, are log lines that begin with
-`PREFIX` (``runtime_cpp/io/watch.h``). Waits form chains: a worker waits for its server, which waits
-for the global server, which waits for another party's server, which waits for one of its workers.
-Only the end of a chain, which is the cause, is shown.
+Notices for the user, such as long waits or invalid gradients, are lines as in `geomx.terminal.log`,
+between others that a script or a library has written. Waits form chains: a worker waits for its
+server, which waits for the global server, which waits for another party's server, which waits for
+one of its workers. Only the end of a chain, which is the cause, is shown.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-PREFIX = "geomx: "
-_WAIT = re.compile(rf"{PREFIX}(\S+) has waited \d+ s for (.*?) to ")
+from geomx.terminal.log import say, text_of
+
+_WAIT = re.compile(r"(\S+) has waited \d+ s for (.*?) to ")
 _LOOK_S = 0.5
 
 
-def notice(text: str) -> None:
-    """Print a notice for the user on standard error."""
-    print(f"{PREFIX}{text}", file=sys.stderr, flush=True)
+def warned(text: str) -> None:
+    """Write a warning about the whole job."""
+    say(text, "warning")
 
 
 class Patience:
@@ -32,7 +33,7 @@ class Patience:
         say: Receives the lines.
     """
 
-    def __init__(self, after_s: float, say: Callable[[str], None] = notice) -> None:
+    def __init__(self, after_s: float, say: Callable[[str], None] = warned) -> None:
         self._began_s = time.monotonic()
         self._due_s = after_s
         self._say = say
@@ -81,7 +82,7 @@ class Relay:
         self._looked_s = now
         for log in self._logs():
             for line in self._new(log):
-                wait = _WAIT.match(line)
+                wait = _WAIT.match(text_of(line) or "")
                 if wait is None:
                     self._show(line)
                 else:
@@ -108,4 +109,4 @@ class Relay:
         complete = data[: data.rfind(b"\n") + 1]
         self._read[log] = self._read.get(log, 0) + len(complete)
         lines = complete.decode(errors="replace").splitlines()
-        return [line for line in lines if line.startswith(PREFIX)]
+        return [line for line in lines if text_of(line) is not None]

@@ -16,10 +16,10 @@ from pathlib import Path
 from geomx.cluster import NodeSpec
 from geomx.live.exit_status import BROKEN, LOST
 from geomx.live.journal import Reader, durable, stem
-from geomx.live.relay import notice
 from geomx.live.spec import Spec
 from geomx.options.schema import restart_delay_s
 from geomx.scenario.acts import BY_HAND, NS, Act
+from geomx.terminal.log import say
 
 EMPTY_BYTES = 64
 """A journal of at most this length contains no node yet."""
@@ -147,7 +147,8 @@ class Restarts:
             return True
         limit = self._spec.faults.restarts
         if self._made[name] >= limit:
-            notice(f"{name} was {how} and is not restarted: faults.restarts={limit}")
+            told = f"{name} was {how} and is not restarted: faults.restarts={limit}"
+            say(told, "warning", name)
             return False
         self._made[name] += 1
         pause_s = restart_delay_s(self._made[name])
@@ -170,9 +171,10 @@ class Restarts:
         self._alone.add(server.name)
         how = f"was {_how(status)}"
         if node == server:
-            notice(f"{node.name} {how}: its standby, {standby.name}, takes its place")
+            told = f"{node.name} {how}: its standby, {standby.name}, takes its place"
         else:
-            notice(f"{node.name} {how}: {server.name} has no standby now")
+            told = f"{node.name} {how}: {server.name} has no standby now"
+        say(told, "warning", node.name)
         return True
 
     def _lost_server(self, worker: NodeSpec) -> bool:
@@ -197,7 +199,7 @@ class Restarts:
 
     def _plan(self, name: str, pause_s: float, what: str) -> None:
         self._due[name] = time.monotonic() + pause_s
-        notice(f"{what} in {pause_s:g} s")
+        say(f"{what} in {pause_s:g} s", "warning", name)
 
 
 class Joins:
@@ -224,7 +226,7 @@ class Joins:
         """Print which nodes may join by `geomx node --join`, and the address of the scheduler."""
         names = [self._cluster.nodes[node].name for node, by in self._late.items() if by == BY_HAND]
         if names:
-            notice(f"{', '.join(names)} can be started with `geomx node --join {scheduler}`")
+            say(f"{', '.join(names)} can be started with `geomx node --join {scheduler}`")
 
     def due(self) -> list[NodeSpec]:
         """Return the nodes whose joining is due; each is returned once."""

@@ -21,9 +21,9 @@ from geomx.live.journal import Notes, stem
 from geomx.live.journal import path as file_of
 from geomx.live.lifetime import LEAVE
 from geomx.live.member import Member
-from geomx.live.relay import notice
 from geomx.live.spec import Spec
 from geomx.machines import agent
+from geomx.terminal.log import say
 
 PATIENCE_S = 10.0
 """Seconds for which a run that cannot be joined now is asked again."""
@@ -61,7 +61,7 @@ class Join:
         """
         nodes = self._nodes(self._experiment())
         running = {node.name: self._start(node) for node in nodes}
-        notice(f"{', '.join(running)} join the run; their logs are in {self.directory / 'nodes'}")
+        say(f"{', '.join(running)} join the run; their logs are in {self.directory / 'nodes'}")
         return self._supervise(nodes, running)
 
     def _experiment(self) -> Spec:
@@ -140,6 +140,7 @@ class Join:
             del running[name]
             if status != DONE:
                 said = last_words(self.directory, name)
-                notice(f"{name} ended with exit status {status}" + (f": {said}" if said else ""))
+                how = f"{name} ended with exit status {status}" + (f": {said}" if said else "")
+                say(how, "error", name)
                 return status if status > 0 else 128 - status
         return DONE

@@ -27,6 +27,7 @@ from geomx.machines.certs import folder_of
 from geomx.machines.jobfile import JobFile
 from geomx.machines.remote import POLL_S, RemoteJob, to_terminal
 from geomx.results.results import Results
+from geomx.terminal.log import environment
 
 
 def launch(
@@ -136,6 +137,6 @@ class _Start:
             "host": host.address,
             "command": self._command if scripted else [],
             "directory": directory if scripted else "",
-            "env": {**job.env, **host.env, **self._insecure},
+            "env": {**environment(), **job.env, **host.env, **self._insecure},
             "tls": self._tls.get(node.name, {}),
         }

@@ -11,6 +11,7 @@ from types import GeneratorType
 from typing import Any, TextIO
 
 from geomx.errors import GeomxError
+from geomx.terminal.log import is_json, say, tell
 
 WIDE = 110  # characters of a wide table where there is no terminal
 STDOUT = "standard output"
@@ -56,7 +57,11 @@ def warn(
 
     Replaces `warnings.showwarning`, whose arguments it takes.
     """
-    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
+    text = " ".join(str(message).split())
+    if is_json():
+        say(text, "warning")
+    else:
+        print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def ignore_kept_generators(unraisable: sys.UnraisableHookArgs) -> None:
@@ -82,22 +87,29 @@ def complain(message: object, status: int, error: BaseException | None = None) -
         `status`.
     """
     error = message if isinstance(message, BaseException) else error
-    if not getattr(error, "reported", False):
-        for note in getattr(error, "__notes__", ()):
+    if getattr(error, "reported", False):
+        return status
+    notes = getattr(error, "__notes__", ())
+    told = " ".join(f"{message}{getattr(error, WHERE, '')}".split())
+    if not is_json():
+        for note in notes:
             print(note, file=sys.stderr)
-        told = f"{message}{getattr(error, WHERE, '')}"
-        print(" ".join(told.split()), file=sys.stderr, flush=True)
+    tell(told, "error", facts={"status": status, "notes": list(notes)})
     return status
 
 
 @contextmanager
 def telling_where(directory: Path) -> Iterator[None]:
-    """Add the location of existing files to exceptions that end a run early."""
+    """Add the location of results, or else of logs, to exceptions that end a run early."""
     try:
         yield
     except (KeyboardInterrupt, GeomxError, OSError) as error:
         if any(directory.glob("**/summary.json")):
             vars(error)[WHERE] = f"; results up to then are in {directory}"
+        elif any(directory.glob("**/nodes/*.log")):
+            told = "\n".join([str(error), *getattr(error, "__notes__", ())])
+            if str(directory) not in told:
+                vars(error)[WHERE] = f"; the logs are in {directory / 'nodes'}"
         raise
 
 

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from geomx.terminal import units
+from geomx.terminal.log import is_json, tell
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -64,7 +65,7 @@ def progress(total: int | None, description: str, patience_s: float = 0.0) -> It
     if _quiet.get():
         yield _silent
         return
-    if not sys.stderr.isatty():
+    if is_json() or not sys.stderr.isatty():
         yield _Lines(total, description)
         return
     bar = _bar(known=total is not None)
@@ -159,7 +160,8 @@ class _Lines:
         if self._total is not None and 0 < self._done < self._total:
             left_s = spent_s * (self._total - self._done) / self._done
             told.append(f"about {units.duration(left_s)} left")
-        print(", ".join(told), file=sys.stderr, flush=True)
+        facts = {"done": self._done, "total": self._total, **self._latest}
+        tell(", ".join(told), facts=facts)
 
 
 def _keep(latest: dict[str, float], fields: Mapping[str, float | None]) -> None:

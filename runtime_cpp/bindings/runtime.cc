@@ -181,6 +181,13 @@ void init_runtime(nb::module_& m) {
   using namespace geomx;
   using namespace geomx::io;
 
+  m.def("notice_line",
+        [](bool json, bool warning, const std::string& node, const std::string& text) {
+          const Severity severity = warning ? Severity::kWarning : Severity::kInfo;
+          return NoticeLine(json, std::chrono::system_clock::now(), severity, node, text);
+        },
+        "json"_a, "warning"_a, "node"_a, "text"_a, "Return a line of the log as loops write it.");
+  m.def("write_json", &WriteJson, "json"_a, "Choose the form of all later lines of this process's loops.");
   m.def("send_notices", &SendNotices, "descriptor"_a,
         "Write lines for the user to this file descriptor instead of standard error.");
   m.attr("TAKEN_FOR_LOST") = std::string(kTakenForLost);

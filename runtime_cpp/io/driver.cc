@@ -266,8 +266,8 @@ void Driver::Act(Event& event, Time now) {
       status_.SetStopped();
       return;
     case Event::Kind::kSuspect:
-      return Notice(name_ + " waits for " + event.text + ": " + event.reason);
-    case Event::Kind::kHeard: return Notice(name_ + " hears " + event.text + " again");
+      return Tell(Severity::kWarning, name_ + " waits for " + event.text + ": " + event.reason);
+    case Event::Kind::kHeard: return Tell(Severity::kInfo, name_ + " hears " + event.text + " again");
     case Event::Kind::kDead:
       status_.Fail(event.text, event.reason);
       FailCallbacks();
@@ -282,7 +282,7 @@ void Driver::Act(Event& event, Time now) {
     case Event::Kind::kNonFinite: {
       const bool refuse = node_->config().non_finite == NonFinite::kRefuse;
       const std::string text = NonFiniteText(name_, KeyName(event.key), event.round, event.text, refuse);
-      if (!refuse) return Notice(text);
+      if (!refuse) return Tell(Severity::kWarning, text);
       status_.Fail(name_, text);
       FailCallbacks();
       return;

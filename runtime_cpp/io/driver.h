@@ -35,6 +35,7 @@
 #include "io/completion_thread.h"
 #include "io/journal_file.h"
 #include "io/mailbox.h"
+#include "io/notice.h"
 #include "io/poller.h"
 #include "io/sessions.h"
 #include "io/shaper.h"
@@ -216,6 +217,8 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void Without(const Event& event);
   void With(const Event& event);
   Outlet& Locate(const Event& event);
+  // Writes a line for the user (io/notice.h).
+  void Tell(Severity severity, const std::string& text) const { Notice(severity, name_, text); }
   void ForgetMessages(NodeId peer);
   void CheckReady();
   void FailCallbacks();

@@ -57,7 +57,7 @@ void Driver::TellMade(PeerLink& link) {
   if (lost_at == 0 || closing_) return;
   const Time away = (Now() - lost_at) / (10 * kMillisecond);  // in hundredths of a second
   const std::string hundredths = std::to_string(100 + away % 100).substr(1);
-  Notice(name_ + " is connected to " + NameOf(link.peer) + " again, " + std::to_string(away / 100) +
+  Tell(Severity::kInfo, name_ + " is connected to " + NameOf(link.peer) + " again, " + std::to_string(away / 100) +
          "." + hundredths + " s after the last connection ended: " + link.lost_why);
 }
 

@@ -16,7 +16,8 @@ void Driver::ActOnMember(Event& event, Time now) {
     const bool first = !missed_.contains(event.peer) &&
                        std::find(absent.begin(), absent.end(), event.peer) != absent.end();
     const char* joins = first ? " has joined" : " is back";
-    Notice(event.text + (back ? joins : " is lost, rounds complete without it: " + event.reason));
+    Tell(back ? Severity::kInfo : Severity::kWarning,
+         event.text + (back ? joins : " is lost, rounds complete without it: " + event.reason));
   }
   if (event.kind == Event::Kind::kMoved) Moved(event);
   if (gone) missed_.insert(event.peer);

@@ -108,7 +108,7 @@ void Driver::Recover() {
   restarted_at_the_end_ = node_->stopped();
   GoOn(replay);
   const Time took = (Now() - began) / kMillisecond;
-  Notice(name_ + " continues from its journal: " + std::to_string(replay.records()) + " records, " +
+  Tell(Severity::kInfo, name_ + " continues from its journal: " + std::to_string(replay.records()) + " records, " +
          std::to_string(journal_->size() / 1'000'000) + " MB, repeated in " + std::to_string(took) + " ms");
 }
 

@@ -10,7 +10,7 @@ namespace geomx::io {
 void Driver::CutJournal(const std::vector<std::string>& state) {
   if (journal_->cutting()) {
     const std::string why = journal_->TryFinishCut();
-    if (!why.empty()) Notice(name_ + " goes on with its long journal: " + why);
+    if (!why.empty()) Tell(Severity::kWarning, name_ + " goes on with its long journal: " + why);
     return;
   }
   if (!journal_->long_enough() || !node_->node().Resting() || status_.failure() || closing_) return;
@@ -40,10 +40,10 @@ void Driver::CutJournal(const std::vector<std::string>& state) {
     journal_->SyncCut();
   } catch (const StateError& error) {
     journal_->GiveUpCutting();
-    Notice(name_ + " keeps its whole journal: " + error.what());
+    Tell(Severity::kWarning, name_ + " keeps its whole journal: " + error.what());
   } catch (const JournalError& error) {
     journal_->PutOffCut();
-    Notice(name_ + " goes on with its long journal: " + error.what());
+    Tell(Severity::kWarning, name_ + " goes on with its long journal: " + error.what());
   }
 }
 

@@ -78,7 +78,7 @@ void Driver::TakeOver(std::uint32_t incarnation) {
   GoOn(standby->replay());
   CallPeers();
   for (const Peer& peer : node_->config().peers) dirty_.insert(peer.id);
-  Notice(name_ + " goes on here, at its standby's place, after " + std::to_string(standby->replay().records()) +
+  Tell(Severity::kInfo, name_ + " goes on here, at its standby's place, after " + std::to_string(standby->replay().records()) +
          " records");
 }
 
@@ -122,7 +122,7 @@ void Loop::StandBy(const NodeConfig& config, const std::map<std::string, std::st
 void Driver::Moved(const Event& event) {
   const NodeId peer = event.peer;
   if (join_address_.empty()) {
-    Notice(event.text + " is lost, its standby goes on in its place, at " + event.address + ": " + event.reason +
+    Tell(Severity::kWarning, event.text + " is lost, its standby goes on in its place, at " + event.address + ": " + event.reason +
            "; it has no standby now");
   }
   if (keeper_.take_over && node_->node().IsParent(peer)) {

@@ -17,7 +17,7 @@ void Driver::LookAtWaits(Time now) {
   const std::vector<Wait> waits =
       closing_ || status_.failure() ? std::vector<Wait>() : ListWaits();
   const std::string way = "the scheduler at " + sessions_.Trying();
-  for (const std::string& line : watch_.Look(now, waits, name_, name, key, way)) Notice(line);
+  for (const std::string& line : watch_.Look(now, waits, name_, name, key, way)) Tell(Severity::kWarning, line);
 }
 
 std::vector<Wait> Driver::ListWaits() const {
@@ -55,7 +55,7 @@ std::string Driver::KeyName(Key key) const {
 void Driver::Leave() {
   const std::uint64_t bad = node().stats().non_finite_pushes;
   if (bad > 1) {
-    Notice(name_ + " made " + std::to_string(bad) +
+    Tell(Severity::kWarning, name_ + " made " + std::to_string(bad) +
            " pushes in all with values that are NaN or infinite");
   }
   node().Leave(Now());

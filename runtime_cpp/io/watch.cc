@@ -1,9 +1,6 @@
 #include "io/watch.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 
 namespace geomx::io {
 namespace {
@@ -11,8 +8,6 @@ namespace {
 constexpr std::size_t kNamed = 8;    // nodes by name in one line
 constexpr int kLooksPerPatience = 4;
 constexpr int kShareOfTime = 100;    // checking takes at most 1 / this of the thread's time
-
-std::atomic<int> notices_to = STDERR_FILENO;
 
 std::string Listed(const std::vector<NodeId>& nodes, const Watch::NameOf& name) {
   std::string text;
@@ -54,13 +49,6 @@ std::string Deed(const Wait& wait, const Watch::KeyName& key) {
 }
 
 }  // namespace
-
-void Notice(const std::string& text) {
-  const std::string line = "geomx: " + text + "\n";
-  (void)!write(notices_to.load(), line.data(), line.size());  // at once, so that lines stay whole
-}
-
-void SendNotices(int descriptor) { notices_to = descriptor; }
 
 std::vector<std::string> Watch::Look(Time now, const std::vector<Wait>& waits,
                                      const std::string& self, const NameOf& name,

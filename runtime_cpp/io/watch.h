@@ -14,12 +14,6 @@
 
 namespace geomx::io {
 
-// Writes a line for the user to standard error: "geomx: TEXT". Launchers search nodes' logs for
-// such lines.
-void Notice(const std::string& text);
-// Redirects notices to this descriptor.
-void SendNotices(int descriptor);
-
 class Watch {
  public:
   using NameOf = std::function<std::string(NodeId)>;
