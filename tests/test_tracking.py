@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import struct
+import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ import geomx
 from geomx.errors import ConfigError
 from geomx.plugin.registry import Registry
 from geomx.plugin.tracking import Tracker
+from geomx.plugins.tensorboard import TensorBoard, TensorBoardConfig
 from geomx.testing.worlds import build
 from geomx.tracking.begin import parameters
 from geomx.tracking.following import AHEAD, Following, means
@@ -151,6 +153,16 @@ def test_tensorboard_has_the_curves_of_the_tables(mode: str, tmp_path: Path) -> 
     with (results.directory / "evaluations.csv").open() as file:
         accuracies = [float(line["accuracy"]) for line in csv.DictReader(file)]
     assert [value for *_, value in found["evaluation/accuracy"]] == pytest.approx(accuracies)
+
+
+def test_tensorboard_does_not_load_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboardX")
+    (tmp_path / "torch.py").write_text("raise AssertionError('loaded')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [each for each in sys.modules if each.split(".")[0] in ("torch", "tensorboardX")]:
+        monkeypatch.delitem(sys.modules, name)
+    TensorBoard(TensorBoardConfig())
+    assert "tensorboardX" in sys.modules and "torch" not in sys.modules
 
 
 @pytest.mark.slow

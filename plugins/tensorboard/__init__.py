@@ -8,7 +8,9 @@ shows virtual seconds for a simulation.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +31,30 @@ class TensorBoardConfig:
     """Folder that gets a sub-folder for the run; null: the folder tensorboard/ of the run."""
 
 
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """Hide PyTorch in the block, unless it is loaded.
+
+    tensorboardX loads it if it can, only to accept tensors. That takes a second of CPU time, and
+    MXNet computes more slowly beside it: simulations of the digits took twice the CPU time.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
 class TensorBoard:
     """Curves as event files for TensorBoard; needs geomx[tensorboard]."""
 
     def __init__(self, config: TensorBoardConfig) -> None:
         try:
-            from tensorboardX import SummaryWriter
+            with _without_torch():
+                from tensorboardX import SummaryWriter
         except ImportError as error:
             remedy = "needs tensorboardX: pip install 'geomx[tensorboard]'"
             raise ConfigError("track", f"[{NAME}]", remedy) from error
