@@ -289,20 +289,22 @@ def shown(before: Reading, now: Reading) -> Group:
             units.size(row.memory_bytes) if row.memory_bytes else "",
             remark if row.up else Text("does not answer", style="red"),
         )
-    rounds = Table(title="a shard's mean round", title_justify="left", expand=True)
-    rounds.add_column("server")
-    for column in ("rounds/s", "time", "compute", "gather", "push", "held", "pull", "rest"):
+    rounds = Table(
+        title="a shard's mean round", title_justify="left", expand=True, collapse_padding=True
+    )
+    rounds.add_column("server", no_wrap=True)
+    for column in ("time", "compute", "gather", "push", "held", "pull", "rest"):
         rounds.add_column(column, justify="right")
-    rounds.add_column("last")
+    rounds.add_column("last", no_wrap=True)
     served = round_rows(before, now)
     for turn in served:
+        party = f"{turn.name.rpartition('/')[0]}/"
         parts = (turn.compute_s, turn.gather_s, turn.push_s, turn.held_s, turn.pull_s, turn.rest_s)
         rounds.add_row(
             turn.name,
-            f"{turn.per_s:.1f}",
             units.duration(turn.whole_s),
             *("" if part is None else units.duration(part) for part in parts),
-            f"{turn.last} {turn.last_share:.0%}" if turn.last else "",
+            f"{turn.last.removeprefix(party)} {turn.last_share:.0%}" if turn.last else "",
         )
     links = Table(title="links", title_justify="left", expand=True)
     links.add_column("from")
