@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from json import loads
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,35 @@ def test_trees_on_redrawn_links_beat_the_star(sized: Build, simulate: Build) -> 
         assert star.bytes["wan_push"] == tree.bytes["wan_push"]
         gains.append(star.results.summary["seconds"] / tree.results.summary["seconds"])
     assert sum(gains) / len(gains) >= 2.5, gains
+
+
+@pytest.mark.slow
+@pytest.mark.needs("tsengine")
+def test_drawn_networks_are_not_slower_than_with_a_star(
+    network: Build, sized: Build, simulate: Build, seed: int
+) -> None:
+    draw = random.Random(seed)
+    folder = Path(__file__).resolve().parents[1] / "conf" / "network"
+    contents = [
+        yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+        for name in ("five_regions", "two_parties")
+    ]
+    for _ in range(2):
+        content = network(*[1] * draw.randint(2, 9))
+        content["central"] |= dict.fromkeys(
+            ("uplink_mbps", "downlink_mbps"), draw.choice([50, 300, 1000])
+        )
+        for party in content["parties"].values():
+            party |= {f"{way}link_mbps": draw.uniform(20, 200) for way in ("up", "down")}
+        contents.append(content | {"delay_ms": draw.choice([1, 10, 100])})
+    for content in contents:
+        for workload in (sized(*[250_000] * 20), sized(*[5_000] * 10)):
+            star, tree = (
+                simulate(content, workload, ("fsa", {}), accel, iterations=20)
+                for accel in ([], TREE)
+            )
+            seconds = [run.results.summary["seconds"] for run in (star, tree)]
+            assert seconds[1] <= 1.1 * seconds[0], (content, workload.tensors[0])
 
 
 @pytest.mark.needs("tsengine")

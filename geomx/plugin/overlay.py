@@ -26,7 +26,7 @@ class OverlayReport(NamedTuple):
         priority: Priority of the shard.
         source: Node id of the sender of the transfer that has just been received; None if there was
             none.
-        bytes: Size of that transfer.
+        bytes: Size of that transfer; if there was none, of the dense contribution or value.
         members: Node ids, with ``origin``.
     """
 

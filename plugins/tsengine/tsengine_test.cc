@@ -69,6 +69,7 @@ class Group {
       }
       report.from = transfer.from;
       report.bytes = 1000;
+      report.spread = now_ - transfer.began;  // at a constant rate, without a delay
       Tell(transfer.to, report);
     }
     for (Key key = 0; key < keys; ++key) {
@@ -91,6 +92,7 @@ class Group {
     NodeId from, to;
     OverlayOrder order;
     std::size_t sum;
+    Time began;
   };
 
   OverlayReport Report(What what, Key key, Round round) const {
@@ -112,7 +114,7 @@ class Group {
                : served_[order->key].contains(reply.to));
       const auto found = takes.find({reply.to, to});
       const Time time = found == takes.end() ? kSecond : found->second;
-      transfers_.emplace(now_ + time, Transfer{reply.to, to, *order, sum});
+      transfers_.emplace(now_ + time, Transfer{reply.to, to, *order, sum, now_});
       ++meetings[{reply.to, to}];
       most = std::max({most, ++sending[reply.to], ++receiving[to]});
     }
@@ -170,10 +172,11 @@ TEST(TsengineExploresWithTheConfiguredProbability) {
     int slow_first = 0;
     Time now = 0;
     for (Round round = 1; round <= rounds; ++round) {
-      const auto tell = [&](NodeId from, What what, std::optional<NodeId> sender) {
+      const auto tell = [&](NodeId from, What what, std::optional<NodeId> sender, Time took = 0) {
         OverlayReport report{.what = what, .root = kRoot, .round = round, .from = sender};
         if (what == What::kOrigin) report.members = {1, 2};
         if (sender) report.bytes = 1000;
+        report.spread = took;
         return coordinator->OnReport(from, report.Pack(), now);
       };
       auto replies = tell(kRoot, What::kOrigin, std::nullopt);
@@ -181,11 +184,13 @@ TEST(TsengineExploresWithTheConfiguredProbability) {
       const NodeId first = OverlayOrder::Unpack(replies.at(0).values)->target;
       slow_first += round > 10 && first == 2;
       // Transfers to member 2 are slow.
-      now += first == 1 ? kMillisecond : kSecond;
-      replies = tell(first, What::kHas, kRoot);
+      Time takes = first == 1 ? kMillisecond : kSecond;
+      now += takes;
+      replies = tell(first, What::kHas, kRoot, takes);
       CHECK_EQ(replies.size(), 1u);
-      now += first == 1 ? kSecond : kMillisecond;
-      CHECK(tell(3 - first, What::kHas, replies.at(0).to).empty());
+      takes = first == 1 ? kSecond : kMillisecond;
+      now += takes;
+      CHECK(tell(3 - first, What::kHas, replies.at(0).to, takes).empty());
     }
     // All pairs are known, so exploration selects either with equal probability.
     const double expected = (1 - greed) / 2;
@@ -216,11 +221,64 @@ TEST(TsengineExpiresSamplesAndAdaptsToLinks) {
   CHECK((group.meetings[{kRoot, 2}]) > 70);
 }
 
+// Where an order takes longer than a transfer, members soon send to the root without asking; where the
+// root's link takes the time, they go on to meet in pairs.
+TEST(TsengineSendsAlongTheStarWhereOrdersTakeLonger) {
+  for (const bool far : {true, false}) {
+    auto coordinator = Make(Defaults());
+    const Time delay = far ? kSecond : kMillisecond, spread = far ? kMillisecond : kSecond;
+    std::set<NodeId> standing;
+    std::size_t reported = 0;
+    Time now = 0;
+    for (Round round = 1; round <= 6; ++round) {
+      std::deque<std::pair<NodeId, OverlayOrder>> orders;
+      const auto tell = [&](NodeId from, OverlayReport report) {
+        report.root = kRoot;
+        report.round = round;
+        report.bytes = 1'000'000;
+        for (const auto& reply : coordinator->OnReport(from, report.Pack(), now)) {
+          const auto order = OverlayOrder::Unpack(reply.values);
+          CHECK(order.has_value());
+          if (order->term == OverlayOrder::Term::kAsk) {
+            standing.erase(reply.to);
+            continue;
+          }
+          if (order->term == OverlayOrder::Term::kStanding) {
+            CHECK_EQ(order->target, kRoot);
+            standing.insert(reply.to);
+          }
+          orders.push_back({reply.to, *order});
+        }
+      };
+      reported = 0;
+      const std::set<NodeId> direct = standing;
+      for (NodeId member = 1; member <= 4; ++member) {
+        if (direct.contains(member)) continue;
+        ++reported;
+        tell(member, {.what = What::kReady});
+      }
+      for (const NodeId member : direct) {
+        now += spread;
+        tell(kRoot, {.what = What::kMerged, .from = member, .spread = spread});
+      }
+      while (!orders.empty()) {
+        const auto [sender, order] = orders.front();
+        orders.pop_front();
+        now += delay + spread;
+        tell(order.target, {.what = order.target == kRoot ? What::kMerged : What::kReady,
+                            .from = sender,
+                            .spread = spread});
+      }
+    }
+    CHECK_EQ(reported, far ? 0u : 4u);  // in the last round
+  }
+}
+
 TEST(TsengineIgnoresInvalidReports) {
   auto coordinator = Make(Defaults());
   for (const std::vector<double>& report :
-       {std::vector<double>{}, {0, 1, 2}, {9, 1, 1, 1, 1, 1, -1, 0}, {0, -1, 1, 1, 1, 1, -1, 0},
-        {0, 1, 1, 1, std::nan(""), 1, -1, 0}}) {
+       {std::vector<double>{}, {0, 1, 2}, {9, 1, 1, 1, 1, 1, -1, 0, 0}, {0, -1, 1, 1, 1, 1, -1, 0, 0},
+        {0, 1, 1, 1, std::nan(""), 1, -1, 0, 0}, {0, 1, 1, 1, 1, 1, -1, 0, -1}}) {
     CHECK(coordinator->OnReport(1, report, 0).empty());
   }
   // The end of a transfer that was not ordered.

@@ -101,7 +101,7 @@ void FlowTable::Exchange(Archive& archive) {
     if (archive.loading()) flow.pipeline = Make(id, shard);
     if (!flow.pipeline) throw StateError("it has codecs where the experiment has none");
     Pipeline& pipeline = *flow.pipeline;
-    archive(pipeline.keep, pipeline.close_at, pipeline.bytes, pipeline.messages, pipeline.chain);
+    archive(pipeline.keep, pipeline.close_at, pipeline.bytes, pipeline.began, pipeline.messages, pipeline.chain);
     for (const auto& slicer : pipeline.slicers) slicer->Exchange(archive);
   }
 }

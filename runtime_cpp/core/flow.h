@@ -49,6 +49,7 @@ struct Pipeline {
   std::vector<std::unique_ptr<Slicer>> slicers = {};
   Time close_at = kNever;              // when to stop waiting for best-effort slices
   std::uint64_t bytes = 0;             // of the round, as they crossed the wire
+  Time began = 0;                      // when the round's first message arrived, in a group with an overlay
   std::vector<Message> messages = {};  // of the round, if they will be handed on
 };
 

@@ -91,7 +91,7 @@ void Overlay::CheckLeft(const Group& group, const Header& header) {
 }
 
 void Overlay::Report(const OverlayGroup& group, OverlayReport::What what, const Header& header,
-                     std::optional<NodeId> from, std::uint64_t bytes, Time now) {
+                     std::optional<NodeId> from, const Arrival& arrival, Time now) {
   OverlayReport report{.what = what,
                        .root = group.root,
                        .key = header.key,
@@ -99,7 +99,8 @@ void Overlay::Report(const OverlayGroup& group, OverlayReport::What what, const 
                        .round = header.round,
                        .priority = header.priority,
                        .from = from,
-                       .bytes = bytes};
+                       .bytes = from ? arrival.bytes : std::uint64_t{header.shard_elements} * sizeof(float),
+                       .spread = arrival.spread};
   if (what == OverlayReport::What::kOrigin) report.members = group.members;
   node_.Consult(group.host, group.number, report.Pack(), now);
 }
@@ -112,9 +113,14 @@ bool Overlay::Take(std::span<const NodeId> targets, const ShardValue& value, Tim
   if (DirectionOf(header) == Direction::kPush) {
     const Group* group = Above(header);
     if (group == nullptr || !group->push) return false;
-    contributions_[{group->root, header.key, header.shard}] = {value, {}};
+    const ItemId id{group->root, header.key, header.shard};
+    contributions_[id] = {value, {}};
     CheckLeft(*group, header);
-    Report(*group, OverlayReport::What::kReady, header, std::nullopt, 0, now);
+    if (standing_.contains(id)) {
+      SendContribution(*group, {Direction::kPush, id.root, id.key, id.shard, header.round, id.root}, now);
+    } else {
+      Report(*group, OverlayReport::What::kReady, header, std::nullopt, {}, now);
+    }
     return true;
   }
   const Group* group = OwnGroup();
@@ -123,15 +129,15 @@ bool Overlay::Take(std::span<const NodeId> targets, const ShardValue& value, Tim
              [this, group, header](std::vector<Message> messages, Time at) {
                holdings_[{group->root, header.key, header.shard}] = {header.round,
                                                                      std::move(messages)};
-               Report(*group, OverlayReport::What::kOrigin, header, std::nullopt, 0, at);
+               Report(*group, OverlayReport::What::kOrigin, header, std::nullopt, {}, at);
              });
   return true;
 }
 
-bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, std::uint64_t bytes,
+bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, const Arrival& arrival,
                     Time now) {
   if (const Group* own = OwnGroup(); own != nullptr && own->push && own->Has(from)) {
-    Report(*own, OverlayReport::What::kMerged, header, from, bytes, now);
+    Report(*own, OverlayReport::What::kMerged, header, from, arrival, now);
     return false;
   }
   const Group* group = Above(header);
@@ -155,16 +161,16 @@ bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, std:
   } else {
     for (std::size_t i = 0; i < mine.relayed.size(); ++i) mine.relayed[i] += value[i];
   }
-  Report(*group, OverlayReport::What::kReady, sum, from, bytes, now);
+  Report(*group, OverlayReport::What::kReady, sum, from, arrival, now);
   return true;
 }
 
 void Overlay::Hold(NodeId from, const Header& header, std::vector<Message> messages,
-                   std::uint64_t bytes, Time now) {
+                   const Arrival& arrival, Time now) {
   const Group* group = Above(header);
   if (group == nullptr || !group->pull) return;
   holdings_[{group->root, header.key, header.shard}] = {header.round, std::move(messages)};
-  Report(*group, OverlayReport::What::kHas, header, from, bytes, now);
+  Report(*group, OverlayReport::What::kHas, header, from, arrival, now);
 }
 
 // ---- what the coordinator says ---------------------------------------------------------------
@@ -184,6 +190,9 @@ bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> nu
     }
     Blame(from, group, *order, "that node is none of " + members);
   } else if (order->direction == Direction::kPush) {
+    const ItemId id{order->root, order->key, order->shard};
+    if (order->term == OverlayOrder::Term::kAsk) return standing_.erase(id), true;
+    if (order->term == OverlayOrder::Term::kStanding) standing_.insert(id);
     SendContribution(group, *order, now);
   } else {
     SendHolding(group, *order);

@@ -10,6 +10,10 @@
 //   push   member -- ready --> coordinator -- send it to X --> member -- push --> X: ready again
 //   pull   holder -- has   --> coordinator -- send it to X --> holder -- value -> X: has it too
 //
+// With a standing order, a member sends its contributions of a shard to the root without asking, as in
+// a star. Members need not agree on that: the root waits for all of them anyway, and the coordinator
+// only pairs members that have asked.
+//
 // The coordinator, part of a plugin, decides; it runs on a node that all members are connected to,
 // and learns of every transfer's end from the receiver, on its own clock. Shards and rounds are
 // independent of each other here, so any number of keys can be in flight. Per shard, a member keeps
@@ -49,10 +53,10 @@ class Overlay {
 
   // Handles a complete contribution of `from`. Returns true if it was added to this member's own;
   // otherwise the role must handle it.
-  bool Merge(NodeId from, const Header& header, const Buffer& value, std::uint64_t bytes,
+  bool Merge(NodeId from, const Header& header, const Buffer& value, const Arrival& arrival,
              Time now);
   // Handles a complete value, which arrived in these messages; the role handles it as well.
-  void Hold(NodeId from, const Header& header, std::vector<Message> messages, std::uint64_t bytes,
+  void Hold(NodeId from, const Header& header, std::vector<Message> messages, const Arrival& arrival,
             Time now);
 
   // A sibling has left and will contribute no more; a contribution that needs it here cannot be
@@ -72,7 +76,7 @@ class Overlay {
   // overlays.
   bool Obey(NodeId from, std::uint32_t number, std::span<const double> numbers, Time now);
 
-  void Exchange(Archive& archive) { archive(left_, contributions_, holdings_); }
+  void Exchange(Archive& archive) { archive(left_, contributions_, holdings_, standing_); }
 
  private:
   struct Group : OverlayGroup {
@@ -107,8 +111,9 @@ class Overlay {
   const Group* OwnGroup() const;
   // Reports a loss if a contribution held here needs a member that has left.
   void CheckLeft(const Group& group, const Header& header);
+  // `from` sent what has just arrived; none: nothing has.
   void Report(const OverlayGroup& group, OverlayReport::What what, const Header& header,
-              std::optional<NodeId> from, std::uint64_t bytes, Time now);
+              std::optional<NodeId> from, const Arrival& arrival, Time now);
   void SendContribution(const Group& group, const OverlayOrder& order, Time now);
   void SendHolding(const Group& group, const OverlayOrder& order);
   void Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& order,
@@ -119,6 +124,7 @@ class Overlay {
   std::set<NodeId> left_;           // siblings that said bye
   std::map<ItemId, Contribution> contributions_;
   std::map<ItemId, Holding> holdings_;
+  std::set<ItemId> standing_;  // whose contributions are sent to the root without a report
 };
 
 }  // namespace geomx

@@ -27,7 +27,8 @@ std::vector<double> OverlayReport::Pack() const {
                                  static_cast<double>(round),
                                  static_cast<double>(priority),
                                  from ? static_cast<double>(*from) : -1.0,
-                                 static_cast<double>(bytes)};
+                                 static_cast<double>(bytes),
+                                 static_cast<double>(spread)};
   numbers.insert(numbers.end(), members.begin(), members.end());
   return numbers;
 }
@@ -35,11 +36,11 @@ std::vector<double> OverlayReport::Pack() const {
 std::optional<OverlayReport> OverlayReport::Unpack(std::span<const double> numbers) {
   OverlayReport report;
   std::uint8_t what = 0;
-  if (numbers.size() < 8 || !Read(numbers[0], what) ||
+  if (numbers.size() < 9 || !Read(numbers[0], what) ||
       what > static_cast<std::uint8_t>(What::kHas) || !Read(numbers[1], report.root) ||
       !Read(numbers[2], report.key) || !Read(numbers[3], report.shard) ||
       !Read(numbers[4], report.round) || !Read(numbers[5], report.priority) ||
-      !Read(numbers[7], report.bytes)) {
+      !Read(numbers[7], report.bytes) || !Read(numbers[8], report.spread) || report.spread < 0) {
     return std::nullopt;
   }
   report.what = static_cast<What>(what);
@@ -48,7 +49,7 @@ std::optional<OverlayReport> OverlayReport::Unpack(std::span<const double> numbe
     if (!Read(numbers[6], id)) return std::nullopt;
     report.from = id;
   }
-  for (const double number : numbers.subspan(8)) {
+  for (const double number : numbers.subspan(9)) {
     if (!Read(number, id)) return std::nullopt;
     report.members.push_back(id);
   }
@@ -57,19 +58,22 @@ std::optional<OverlayReport> OverlayReport::Unpack(std::span<const double> numbe
 
 std::vector<double> OverlayOrder::Pack() const {
   return {static_cast<double>(direction), static_cast<double>(root),  static_cast<double>(key),
-          static_cast<double>(shard),     static_cast<double>(round), static_cast<double>(target)};
+          static_cast<double>(shard),     static_cast<double>(round), static_cast<double>(target),
+          static_cast<double>(term)};
 }
 
 std::optional<OverlayOrder> OverlayOrder::Unpack(std::span<const double> numbers) {
   OverlayOrder order;
-  std::uint8_t direction = 0;
-  if (numbers.size() != 6 || !Read(numbers[0], direction) || direction > 1 ||
+  std::uint8_t direction = 0, term = 0;
+  if (numbers.size() != 7 || !Read(numbers[0], direction) || direction > 1 ||
       !Read(numbers[1], order.root) || !Read(numbers[2], order.key) ||
       !Read(numbers[3], order.shard) || !Read(numbers[4], order.round) ||
-      !Read(numbers[5], order.target)) {
+      !Read(numbers[5], order.target) || !Read(numbers[6], term) ||
+      term > static_cast<std::uint8_t>(Term::kAsk) || (term != 0 && direction != 0)) {
     return std::nullopt;
   }
   order.direction = static_cast<Direction>(direction);
+  order.term = static_cast<Term>(term);
   return order;
 }
 

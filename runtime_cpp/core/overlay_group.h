@@ -26,6 +26,12 @@ struct OverlayGroup {
   std::string label;          // the plugin and hook that it came from, for errors
 };
 
+// How a transfer arrived.
+struct Arrival {
+  std::uint64_t bytes = 0;  // on the wire
+  Time spread = 0;          // ns between its first message and its last
+};
+
 // A group's report and the coordinator's reply.
 struct OverlayReport {
   enum class What : std::uint8_t {
@@ -41,7 +47,9 @@ struct OverlayReport {
   Round round = 0;
   std::int32_t priority = 0;
   std::optional<NodeId> from = {};  // sender of the transfer that has just been received
-  std::uint64_t bytes = 0;         // of that transfer, as they crossed the wire
+  // Of that transfer, as they crossed the wire; without one, of the contribution or value, dense.
+  std::uint64_t bytes = 0;
+  Time spread = 0;  // ns between the transfer's first message and its last, as the receiver saw them
   std::vector<NodeId> members = {};  // kOrigin
 
   std::vector<double> Pack() const;
@@ -49,12 +57,19 @@ struct OverlayReport {
 };
 
 struct OverlayOrder {
+  // Up: how long the order holds.
+  enum class Term : std::uint8_t {
+    kOnce,      // this round's contribution; down: this round's value
+    kStanding,  // this round's contribution and all later ones, which are sent without a report
+    kAsk,       // none: from this round on, contributions are reported and wait for orders again
+  };
   Direction direction = Direction::kPush;
   NodeId root = 0;
   Key key = 0;
   std::uint32_t shard = 0;
   Round round = 0;
   NodeId target = 0;
+  Term term = Term::kOnce;
 
   std::vector<double> Pack() const;
   static std::optional<OverlayOrder> Unpack(std::span<const double> numbers);

@@ -31,6 +31,7 @@ void Receiver::Accept(NodeId from, const Message& message, Time now) {
   }
   const bool taken = outcome != Inbox::Outcome::kError && outcome != Inbox::Outcome::kRefused;
   if (overlay_ && !id.plain && taken) {
+    if (pipeline.bytes == 0) pipeline.began = now;
     pipeline.bytes += message.wire_bytes();
     if (overlay_->Relays(header)) pipeline.messages.push_back(message);
   }
@@ -80,11 +81,11 @@ void Receiver::Close(const FlowId& id, Flow& flow, Time now) {
   }
   Buffer value = flow.inbox.Close();
   if (overlay_ && !id.plain) {
-    const std::uint64_t bytes = std::exchange(pipeline.bytes, 0);
+    const Arrival arrival{std::exchange(pipeline.bytes, 0), now - pipeline.began};
     std::vector<Message> messages = std::exchange(pipeline.messages, {});
-    if (header.kind == Kind::kPush && overlay_->Merge(id.peer, header, value, bytes, now)) return;
+    if (header.kind == Kind::kPush && overlay_->Merge(id.peer, header, value, arrival, now)) return;
     if (header.kind == Kind::kValue) {
-      overlay_->Hold(id.peer, header, std::move(messages), bytes, now);
+      overlay_->Hold(id.peer, header, std::move(messages), arrival, now);
     }
   }
   if (flow.inbox.kept()) return role_->OnEncoded(id.peer, header, std::move(value), now);

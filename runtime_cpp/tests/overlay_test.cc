@@ -49,6 +49,7 @@ TEST(TreesHaveTheSumsAndBytesOfTheStar) {
     tree.frame_bytes = Between(random, 0, 1) == 0 ? 64 : 1 << 20;
     tree.overlay_push = Between(random, 0, 3) > 0;
     tree.overlay_pull = !tree.overlay_push || Between(random, 0, 3) > 0;
+    if (Between(random, 0, 1) == 0) tree.coordinator = [] { return std::make_shared<RandomPairs>(true); };
     Plan star = tree;
     star.coordinator = nullptr;
     Cluster one(seed, tree), other(seed, star);
@@ -239,7 +240,8 @@ TEST(ReportsAndOrdersRoundTrip) {
                          .shard = id(),
                          .round = id(),
                          .priority = static_cast<std::int32_t>(id()),
-                         .bytes = Between(random, 0, 1ull << 52)};
+                         .bytes = Between(random, 0, 1ull << 52),
+                         .spread = static_cast<Time>(Between(random, 0, 1ull << 52))};
     if (Between(random, 0, 1) == 0) report.from = id();
     for (std::uint64_t i = Between(random, 0, 5); i > 0; --i) report.members.push_back(id());
     std::vector<double> numbers = report.Pack();
@@ -248,13 +250,20 @@ TEST(ReportsAndOrdersRoundTrip) {
     numbers[Between(random, 0, numbers.size() - 1)] = Between(random, 0, 1) == 0 ? 0.5 : -2.0;
     const auto broken = OverlayReport::Unpack(numbers);
     CHECK(!broken || broken->Pack() == numbers);  // -2 is a valid priority
-    numbers.resize(7);
+    numbers.resize(8);
     CHECK(!OverlayReport::Unpack(numbers));
 
-    const OverlayOrder order{Direction::kPull, id(), id(), id(), id(), id()};
+    OverlayOrder order{Direction::kPush, id(), id(), id(), id(), id()};
+    order.term = static_cast<OverlayOrder::Term>(Between(random, 0, 2));
     numbers = order.Pack();
-    CHECK(OverlayOrder::Unpack(numbers).has_value());
-    numbers[Between(random, 0, 5)] = std::nan("");
+    const auto same = OverlayOrder::Unpack(numbers);
+    CHECK(same.has_value() && same->Pack() == numbers);
+    if (order.term != OverlayOrder::Term::kOnce) {  // values have no standing orders
+      numbers[0] = static_cast<double>(Direction::kPull);
+      CHECK(!OverlayOrder::Unpack(numbers));
+      numbers[0] = static_cast<double>(Direction::kPush);
+    }
+    numbers[Between(random, 0, 6)] = std::nan("");
     CHECK(!OverlayOrder::Unpack(numbers));
   });
 }

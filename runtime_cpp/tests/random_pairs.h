@@ -1,4 +1,5 @@
-// A coordinator for tests, which orders each contribution to be sent to a random other member.
+// A coordinator for tests, which orders each contribution to be sent to a random other member. With
+// `standing`, some members are ordered to send theirs to the root until further notice.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,8 @@ namespace geomx::check {
 
 class RandomPairs final : public Coordinator {
  public:
+  explicit RandomPairs(bool standing = false) : standing_(standing) {}
+
   std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time) override {
     using What = OverlayReport::What;
     const auto report = OverlayReport::Unpack(values);
@@ -25,12 +28,23 @@ class RandomPairs final : public Coordinator {
     const auto id = std::tuple{up, report->root, report->key, report->shard};
     Item& item = items_[id];
     if (report->round > item.round) {
-      item = {.round = report->round, .holders = {report->root}, .missing = {}};
+      item = {.round = report->round, .holders = {report->root}, .missing = {}, .standing = item.standing};
       item.missing.insert(report->members.begin(), report->members.end());
     }
     if (up || report->what == What::kHas) item.holders.insert(from);
     if (!up && report->from) item.holders.insert(*report->from);
     std::vector<Reply> replies;
+    OverlayOrder always{Direction::kPush, report->root, report->key, report->shard, item.round, report->root};
+    if (standing_ && report->what == What::kReady && random_() % 3 == 0) {
+      always.term = OverlayOrder::Term::kStanding;
+      item.holders.erase(from);
+      item.standing.insert(from);
+      replies.push_back({from, always.Pack()});
+    } else if (!item.standing.empty() && random_() % 4 == 0) {
+      always.term = OverlayOrder::Term::kAsk;
+      replies.push_back({*item.standing.begin(), always.Pack()});
+      item.standing.erase(item.standing.begin());
+    }
     for (;;) {
       std::vector<NodeId> senders(item.holders.begin(), item.holders.end()), receivers;
       if (up) std::erase(senders, report->root);
@@ -63,11 +77,13 @@ class RandomPairs final : public Coordinator {
   struct Item {
     Round round = 0;
     std::set<NodeId> holders, missing;
+    std::set<NodeId> standing = {};  // send to the root without asking
 
-    void Exchange(Archive& archive) { archive(round, holders, missing); }
+    void Exchange(Archive& archive) { archive(round, holders, missing, standing); }
   };
   std::map<std::tuple<bool, NodeId, Key, std::uint32_t>, Item> items_;
   Random random_{7};
+  bool standing_;
 };
 
 }  // namespace geomx::check
