@@ -84,7 +84,7 @@ class Links {
       Meter& meter = meters_[end];
       --meter.open;
       Count(end, meter, report, seconds, 2 * spread > seconds, now);
-      if (alone) delays_[end.first].Add(report.round, std::max(1e-9, seconds - spread));
+      if (alone && seconds > spread) delays_[end.first].Add(report.round, seconds - spread);
     }
     Stream(sender, receiver, report);
   }

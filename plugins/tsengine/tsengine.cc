@@ -226,7 +226,8 @@ class Matcher final : public Coordinator {
     route.members.insert(report.members.begin(), report.members.end());
     const bool begins = !report.from;
     if (begins) route.ready = now;
-    if (report.bytes == 0 || (begins && item.bytes > 0)) return;
+    // In the first round, what holders announce; then what crossed the wire.
+    if (report.bytes == 0 || begins != (item.round == route.first) || (begins && item.bytes > 0)) return;
     if (item.bytes == 0) route.shards += 1;
     route.bytes += static_cast<double>(report.bytes) - item.bytes;
     item.bytes = static_cast<double>(report.bytes);

@@ -262,12 +262,12 @@ TEST(TsengineSendsAlongTheStarWhereOrdersTakeLonger) {
         tell(kRoot, {.what = What::kMerged, .from = member, .spread = spread});
       }
       while (!orders.empty()) {
-        const auto [sender, order] = orders.front();
-        orders.pop_front();
         now += delay + spread;
-        tell(order.target, {.what = order.target == kRoot ? What::kMerged : What::kReady,
-                            .from = sender,
-                            .spread = spread});
+        for (const auto& [sender, order] : std::exchange(orders, {})) {
+          tell(order.target, {.what = order.target == kRoot ? What::kMerged : What::kReady,
+                              .from = sender,
+                              .spread = spread});
+        }
       }
     }
     CHECK_EQ(reported, far ? 0u : 4u);  // in the last round
