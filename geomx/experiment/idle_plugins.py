@@ -124,7 +124,7 @@ class _Looking:
             if overlay is not None and (overlay.push or overlay.pull):
                 return None
         if together and workers_together:
-            return "it has no group of two members or more talk with each other"
+            return "there is no group of two members or more that it lets talk with each other"
         if not workers_together:
             return (
                 f"under sync={self.sync} workers do not wait for each other, so they are no group "

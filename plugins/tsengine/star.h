@@ -116,7 +116,7 @@ class Links {
   void Exchange(Archive& archive) { archive(meters_, rates_, delays_, shares_, pairs_); }
 
  private:
-  using End_ = std::pair<NodeId, bool>;  // node, and whether it sends
+  using Side = std::pair<NodeId, bool>;  // node, and whether it sends
   struct Meter {  // transfers since it was idle or last read
     Time since = 0;
     double bytes = 0, all = 0, streamed = 0;  // the part since then; whole transfers; of these, the long ones
@@ -136,7 +136,7 @@ class Links {
 
   void Compare(NodeId sender, NodeId receiver, const OverlayReport& report) {
     const bool out = sender == report.root;
-    const End_ member{out ? receiver : sender, !out};
+    const Side member{out ? receiver : sender, !out};
     const double rate = Rate(member.first, member.second);
     const double bytes = static_cast<double>(report.bytes) - kFrameBytes;
     if (rate <= 0 || report.spread <= 0 || bytes <= 0) return;
@@ -144,7 +144,7 @@ class Links {
     double& share = shares_.try_emplace({report.root, out}, std::min(used, 1.0)).first->second;
     share += (std::min(used, 1.0) - share) / 8;
   }
-  void Count(const End_& end, Meter& meter, const OverlayReport& report, double took, bool streamed, Time now) {
+  void Count(const Side& end, Meter& meter, const OverlayReport& report, double took, bool streamed, Time now) {
     const double since = Seconds(now - meter.since);  // what arrived before that does not count
     meter.bytes += static_cast<double>(report.bytes) * (took > since ? since / took : 1);
     if (streamed) meter.streamed += static_cast<double>(report.bytes);
@@ -161,10 +161,10 @@ class Links {
     rates_[{receiver, false}].Add(report.round, bytes / Seconds(report.spread));
   }
 
-  std::map<End_, Meter> meters_;
-  std::map<End_, Recent> rates_;
+  std::map<Side, Meter> meters_;
+  std::map<Side, Recent> rates_;
   std::map<NodeId, Recent> delays_;
-  std::map<End_, double> shares_;  // by root
+  std::map<Side, double> shares_;  // by root
   std::map<std::pair<NodeId, NodeId>, Between> pairs_;  // sender and receiver
 };
 
