@@ -22,9 +22,9 @@ from geomx.errors import ConfigError
 from geomx.live import access
 from geomx.live.journal import Reader, stem
 from geomx.live.lifetime import LEAVE
-from geomx.live.relay import PREFIX
 from geomx.results.results import Results
 from geomx.scenario.acts import BY_HAND
+from geomx.terminal.log import text_of
 from tests.ports import free_port
 from tests.test_members import NETWORK, WORKERS, replay, run, words
 from tests.test_restarts import process
@@ -58,7 +58,7 @@ def node(*arguments: str, **environment: str) -> subprocess.Popen[str]:
 def said(process: subprocess.Popen[str]) -> str:
     """Return what a process says until it ends, without the notices that it is waiting."""
     output = process.communicate(timeout=ENDS_S)[0]
-    return "".join(line for line in output.splitlines(True) if not line.startswith(PREFIX))
+    return "".join(line for line in output.splitlines(True) if text_of(line.rstrip()) is None)
 
 
 def until(found: Callable[[], object]) -> None:

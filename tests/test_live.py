@@ -148,7 +148,9 @@ def test_a_full_disk_is_one_sentence(
         notes.started(1.5)
     assert caught.value.filename == str(tmp_path / "notes.jsonl")
     one = Node(
-        argparse.Namespace(notes=str(tmp_path / "node"), journal="", again=False, resumes=False)
+        argparse.Namespace(
+            name="a/worker0", notes=str(tmp_path / "node"), journal="", again=False, resumes=False
+        )
     )
     monkeypatch.setattr(one, "_watch", lambda: None)
     monkeypatch.setattr(one, "_play", lambda: one._notes.started(1.5))

@@ -60,7 +60,7 @@ def test_workloads_are_registered_like_plugins() -> None:
         announced[name] = (config, factory)
 
     workloads.geomx_register(register)
-    built_in = ["digits_cnn", "mnist", "fashion_mnist", "resnet50", "synthetic", "tiny"]
+    built_in = ["digits_cnn", "mnist", "fashion_mnist", "profile", "resnet50", "synthetic", "tiny"]
     names = [*built_in, "torch_transformer"]
     assert list(announced) == names
     for name in ("digits_cnn", "resnet50"):
