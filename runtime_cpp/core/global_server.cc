@@ -245,7 +245,9 @@ void GlobalServer::Push(NodeId peer, Header header, Shard& shard, Buffer value, 
 void GlobalServer::Close(Header header, Shard& shard, Time now) {
   header.flags = TakeFlags(shard);
   const NodeConfig& config = node_.config();
-  for (const Contribution& each : shard.contributions) times_.Released(PlaceOf(each.source), now);
+  if (times_.counts()) {
+    for (const Contribution& each : shard.contributions) times_.Released(PlaceOf(each.source), now);
+  }
   NoteClosing(shard, (header.flags & kLast) != 0 ? RoundPhase::kNone : RoundPhase::kCompute, now);
   std::uint32_t merge_count = Workers(shard);
   TellPartial(header, shard);

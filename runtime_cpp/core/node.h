@@ -153,6 +153,8 @@ class Node {
   // ---- for reports: nothing depends on it, and a process that continues this one does not know it ----
   // Of a server's rounds; null: this is no server.
   const RoundTimes* times() const { return role_->times(); }
+  // Counts them from now on: live nodes report them, simulated ones do not.
+  void CountTimes() { role_->CountTimes(); }
   bool Suspects(NodeId peer) const { return membership_.Suspects(peer); }
   std::uint32_t Suspicions(NodeId peer) const { return membership_.Suspicions(peer); }
   // The Euclidean norm of what the codecs of outgoing values keep for later ones (Codec::SquaredResidual).

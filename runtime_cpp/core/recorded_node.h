@@ -136,6 +136,7 @@ class RecordedNode {
   const Peer* FindPeer(NodeId id) const { return node_.FindPeer(id); }
   NodeStats stats() const { return node_.stats(); }
   const RoundTimes* times() const { return node_.times(); }
+  void CountTimes() { node_.CountTimes(); }
   bool Suspects(NodeId peer) const { return node_.Suspects(peer); }
   std::uint32_t Suspicions(NodeId peer) const { return node_.Suspicions(peer); }
   double ResidualNorm(Direction direction) const { return node_.ResidualNorm(direction); }

@@ -62,6 +62,7 @@ class RoleLogic {
   virtual void ListWaits(Waits& waits) const = 0;  // see Node::ListWaits
   // Of a server; null: this is none.
   virtual const RoundTimes* times() const { return nullptr; }
+  virtual void CountTimes() {}
 
  protected:
   explicit RoleLogic(Node& node) : node_(node) {}

@@ -33,21 +33,25 @@ class RoundTimes {
 
   explicit RoundTimes(std::size_t children) : last_(children), held_(children) {}
 
+  // Nothing is counted before.
+  void Begin() { counts_ = true; }
+  bool counts() const { return counts_; }
+
   // A shard passes from one phase to another.
   void Move(RoundPhase& phase, RoundPhase to, Time now) {
-    if (phase == to) return;
+    if (!counts_ || phase == to) return;
     Of(phase).Leave(now);
     Of(to).Enter(now);
     phase = to;
   }
 
-  // ---- children by their places in NodeConfig::children ----
+  // ---- children by their places in NodeConfig::children; only if counts() ----
   // A child has contributed to the open round of a shard.
   void Contributed(std::size_t place, Time now) { held_[place].Enter(now); }
   // The round to which it has contributed closes.
   void Released(std::size_t place, Time now) { held_[place].Leave(now); }
   // No other contribution was missing when its own came.
-  void CameLast(std::size_t place) { ++last_[place]; }
+  void CameLast(std::size_t place) { last_[place] += counts_; }
 
   double SecondsIn(RoundPhase phase, Time now) const {
     return phases_[static_cast<std::size_t>(phase)].Seconds(now);
@@ -86,6 +90,7 @@ class RoundTimes {
 
   Spent& Of(RoundPhase phase) { return phases_[static_cast<std::size_t>(phase)]; }
 
+  bool counts_ = false;
   std::array<Spent, kRoundPhases> phases_;
   std::vector<std::uint64_t> last_;
   std::vector<Spent> held_;

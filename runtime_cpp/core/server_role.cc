@@ -62,7 +62,7 @@ bool ServerRole::Contribute(NodeId peer, const Header& header, SummedShard& shar
 
 void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard& shard, Time now) {
   times_.Move(shard.phase, RoundPhase::kGather, now);
-  times_.Contributed(PlaceOf(peer), now);
+  if (times_.counts()) times_.Contributed(PlaceOf(peer), now);
   shard.present = shard.present || (header.flags & kAbsent) == 0;
   shard.ends = shard.ends && (header.flags & kLast) != 0;
   shard.steps += header.steps;
@@ -79,6 +79,7 @@ void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard
 }
 
 void ServerRole::NoteClosing(SummedShard& shard, RoundPhase phase, Time now) {
+  if (!times_.counts()) return;
   const std::vector<bool>& added = shard.sum.added();
   for (std::size_t place = 0; place < added.size(); ++place) {
     if (added[place]) times_.Released(place, now);

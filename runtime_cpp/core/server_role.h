@@ -30,6 +30,7 @@ namespace geomx {
 class ServerRole : public RoleLogic {
  public:
   const RoundTimes* times() const override { return &times_; }
+  void CountTimes() override { times_.Begin(); }
 
  protected:
   explicit ServerRole(Node& node)

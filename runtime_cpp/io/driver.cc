@@ -140,6 +140,7 @@ void Driver::Run(const NodeConfig& config, const std::map<NodeId, Address>& addr
     shaper_ = std::make_unique<Shaper>(*shape);
   }
   node_ = std::make_unique<RecordedNode>(config);
+  node_->CountTimes();
   journal_ = std::move(journal);
   const bool recovers = journal_ && journal_->begin();
   connect_deadline_ = connect_deadline;

@@ -62,6 +62,7 @@ void Driver::StandBy(const NodeConfig& config, const std::map<NodeId, Address>& 
   sessions_.SetCongestion(congestion);
   if (shape) shaper_ = std::make_unique<Shaper>(*shape);
   node_ = std::make_unique<RecordedNode>(config);
+  node_->CountTimes();
   standby_.reset(new Standby(node_->node(), *this));  // whose handler is private here
   SetPeers(config, addresses);
   WatchLinks(false);

@@ -186,6 +186,9 @@ TEST(TimesOfRoundsAddUp) {
   check::ForSeeds(20, [](std::uint64_t seed) {
     Random random(seed);
     Cluster cluster(seed, RandomPlan(random));
+    for (const auto& servers : {cluster.servers, cluster.globals}) {
+      for (const NodeId server : servers) cluster.Do(server, [](Node& node, Time) { node.CountTimes(); });
+    }
     const auto elements = static_cast<std::uint32_t>(Between(random, 1, 60));
     const std::vector<ShardInfo> shards = cluster.RandomShards(elements, 4);
     cluster.Declare(0, elements, shards);
