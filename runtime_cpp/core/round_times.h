@@ -71,7 +71,8 @@ class RoundTimes {
       total_ -= Micros(now);
       ++open_;
     }
-    // After a restart, things may leave of which nobody knows when they entered: they count 0.
+    // Does nothing if no Enter is open: a process that continues from a journal does not know the times of
+    // contributions that came before.
     void Leave(Time now) {
       if (open_ == 0) return;
       total_ += Micros(now);
