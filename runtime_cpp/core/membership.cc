@@ -59,14 +59,14 @@ void Membership::EndRound(NodeId left, Round reached, NodeId waiting, Key key, R
 
 // ---- links -----------------------------------------------------------------------------------
 
-void Membership::Hear(NodeId from, Time now) {
-  const auto found = contacts_.find(from);
-  if (found == contacts_.end()) return;
-  Contact& contact = found->second;
+void Membership::Hear(std::map<NodeId, Contact>::iterator from, Time now) {
+  if (from == contacts_.end()) return;
+  Contact& contact = from->second;
   contact.heard = now;
   contact.lost = false;
   if (!std::exchange(contact.suspect, false)) return;
-  state_.Emit({.kind = Event::Kind::kHeard, .peer = from, .text = state_.peers.Find(from)->name});
+  const NodeId peer = from->first;
+  state_.Emit({.kind = Event::Kind::kHeard, .peer = peer, .text = state_.peers.Find(peer)->name});
 }
 
 // Without heartbeats (or before they begin) a healthy peer may be silent: only broken connections

@@ -53,7 +53,9 @@ class Membership {
   void EndRound(NodeId left, Round reached, NodeId waiting, Key key, Round round);
 
   // ---- links; see the functions of these names in Node ----
-  void Hear(NodeId from, Time now);
+  void Hear(NodeId from, Time now) {
+    if (!contacts_.empty()) Hear(contacts_.find(from), now);
+  }
   void HandleLinkLost(NodeId peer, const std::string& reason, Time now);
   void HandleLinkMade(NodeId peer, Time now);
   // Passed on to the role until the run has stopped.
@@ -103,6 +105,7 @@ class Membership {
     void Exchange(Archive& archive) { archive(heard, broken, suspect, lost); }
   };
 
+  void Hear(std::map<NodeId, Contact>::iterator from, Time now);
   void SayBye();
   void SendHeartbeats();
   void LookForSilence(Time now);

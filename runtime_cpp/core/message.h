@@ -5,6 +5,7 @@
 // themselves; the Node refuses those that contradict its state.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -132,11 +133,17 @@ struct Traffic {
   }
 };
 
+// A moment in microseconds modulo 2^32, about 72 minutes; never 0.
+inline std::uint32_t Micros(Time now) {
+  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(now / kMicrosecond));
+}
+
 struct Message {
   Header header;
   Payload payload;
   std::uint32_t frames = 1;  // in a simulation: messages on the wire that this one stands for
-  Time queued = 0;  // a slice of a value, at its first sender: when it was queued; 0: unknown. Not sent
+  // A slice of a value, at its first sender: when it was queued, as by Micros; 0: unknown. Not sent.
+  std::uint32_t queued_us = 0;
 
   std::size_t wire_bytes() const { return std::size_t{frames} * kHeaderBytes + payload.size(); }
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "core/worker.h"
 
@@ -37,11 +38,12 @@ bool Node::IsMaster(NodeId id) const {
 
 void Node::HandleMessage(NodeId from, const Message& message, Time now) {
   flows_.PrefetchSlot(FlowOf(from, message.header));  // arrives while the message is checked
-  if (FindPeer(from) == nullptr) return Fail(from, "not a peer of this node");
-  if (IsAway(from)) return role_->OnLate(from, message, now);
+  const Peers::Neighbour* const sender = std::as_const(state_.peers).FindNeighbour(from);
+  if (sender == nullptr) return Fail(from, "not a peer of this node");
+  if (sender->away) return role_->OnLate(from, message, now);
   membership_.Hear(from, now);
   const Header& header = message.header;
-  if (std::string objection = Objection(from, header); !objection.empty()) {
+  if (std::string objection = Objection(*sender, from, header); !objection.empty()) {
     return state_.Refuse(from, header, std::move(objection));
   }
   if (!IsTransfer(header.kind)) return HandleControl(from, message, now);
@@ -50,14 +52,15 @@ void Node::HandleMessage(NodeId from, const Message& message, Time now) {
 }
 
 std::shared_ptr<std::byte> Node::Room(NodeId from, const Header& header) {
-  const bool taken = IsTransfer(header.kind) && FindPeer(from) != nullptr && !IsAway(from);
-  return taken && Objection(from, header).empty() ? receiver_.Room(from, header) : nullptr;
+  const Peers::Neighbour* const sender = std::as_const(state_.peers).FindNeighbour(from);
+  const bool taken = IsTransfer(header.kind) && sender != nullptr && !sender->away;
+  return taken && Objection(*sender, from, header).empty() ? receiver_.Room(from, header) : nullptr;
 }
 
-std::string Node::Objection(NodeId from, const Header& header) const {
+std::string Node::Objection(const Peers::Neighbour& sender, NodeId from, const Header& header) const {
   const bool about_shard = IsTransfer(header.kind) || header.kind == Kind::kPullRequest;
   if (header.source != from) return "a message in the name of another node";
-  if (!Expected(from, header)) return std::string("unexpected ") + KindName(header.kind);
+  if (!Expected(sender, from, header)) return std::string("unexpected ") + KindName(header.kind);
   if (about_shard && header.shard_elements > state_.config.max_shard_elements) {
     return "a shard larger than any of this experiment";
   }
@@ -70,18 +73,17 @@ std::string Node::Objection(NodeId from, const Header& header) const {
 // Values come from above, requests and pushes from below, both from members of an overlay; initial
 // values and instructions from the master's side, and instructions from above where updates happen
 // here; only workers wait at barriers, and only the scheduler says who takes part.
-bool Node::Expected(NodeId from, const Header& header) const {
+bool Node::Expected(const Peers::Neighbour& sender, NodeId from, const Header& header) const {
   if (overlay_ && overlay_->Expects(from, header)) return true;
-  const Peers& peers = state_.peers;
   const bool scheduler = state_.config.role == Role::kScheduler;
   switch (header.kind) {
-    case Kind::kValue: return peers.IsParent(from);
+    case Kind::kValue: return sender.parent;
     case Kind::kPush:
-    case Kind::kPullRequest: return peers.IsChild(from);
+    case Kind::kPullRequest: return sender.child;
     case Kind::kInit: return IsMaster(from);
     case Kind::kCommand:
       return IsMaster(from) ||
-             ((state_.config.rounds.update_at_party || role_->AsksStates()) && peers.IsParent(from));
+             ((state_.config.rounds.update_at_party || role_->AsksStates()) && sender.parent);
     case Kind::kRoster:
     case Kind::kStart:
     case Kind::kStop:
@@ -89,19 +91,19 @@ bool Node::Expected(NodeId from, const Header& header) const {
     case Kind::kDead: return state_.config.scheduler == from || scheduler;
     case Kind::kMembers:
       return state_.config.scheduler == from ||
-             (state_.config.continues && state_.config.role == Role::kServer && peers.IsParent(from)) ||
+             (state_.config.continues && state_.config.role == Role::kServer && sender.parent) ||
              (state_.config.continues && state_.config.role == Role::kGlobalServer &&
-              peers.IsChild(from) && header.merge_count <= peers.StandsFor(from));
+              sender.child && header.merge_count <= sender.stands_for);
     case Kind::kJoin:
     case Kind::kReady: return scheduler;
-    case Kind::kBarrier: return scheduler && FindPeer(from)->role == Role::kWorker;
+    case Kind::kBarrier: return scheduler && sender.peer->role == Role::kWorker;
     case Kind::kChallenge:
     case Kind::kProof: return false;
-    case Kind::kRecords: return state_.config.role == Role::kStandby && peers.IsParent(from);
+    case Kind::kRecords: return state_.config.role == Role::kStandby && sender.parent;
     case Kind::kReplicated: return false;  // see RecordedNode
     case Kind::kReport: return !state_.config.coordinators.empty();
     case Kind::kReply:
-      return state_.config.scheduler == from || peers.IsParent(from) || (overlay_ && overlay_->IsHost(from));
+      return state_.config.scheduler == from || sender.parent || (overlay_ && overlay_->IsHost(from));
     default: return true;
   }
 }

@@ -89,8 +89,15 @@ class Node {
   void AssumeStarted() { membership_.AssumeStarted(); }
 
   // ---- driver: out ----
+  // The next message for `peer`, which leaves now.
   std::optional<Message> PollTransmit(NodeId peer, Lane lane) {
-    return state_.peers.Poll(peer, lane);
+    std::optional<Message> message(std::in_place);
+    if (!PollTransmit(peer, lane, *message)) message.reset();
+    return message;
+  }
+  // Moves it to `message`; returns false if there is none.
+  bool PollTransmit(NodeId peer, Lane lane, Message& message) {
+    return state_.peers.Poll(peer, lane, message);
   }
   bool HasMessage(NodeId peer, Lane lane) const { return state_.peers.HasMessage(peer, lane); }
   // Bytes that wait to be sent to `peer`.
@@ -214,8 +221,8 @@ class Node {
 
  private:
   // Returns the reason to refuse a message before it is dispatched; empty if there is none.
-  std::string Objection(NodeId from, const Header& header) const;
-  bool Expected(NodeId from, const Header& header) const;
+  std::string Objection(const Peers::Neighbour& sender, NodeId from, const Header& header) const;
+  bool Expected(const Peers::Neighbour& sender, NodeId from, const Header& header) const;
   // Returns true if initial values and instructions may come from this child.
   bool IsMaster(NodeId id) const;
   void Move(const MemberChange& change, Time now);

@@ -28,7 +28,8 @@ Peers::Peers(const NodeConfig& config) : config_(config) {
       neighbour.plans[static_cast<int>(direction)] =
           found == config_.links.end() ? &kDensePlan : &found->second;
     }
-    if (IsChild(peer.id)) {
+    neighbour.child = std::binary_search(config_.children.begin(), config_.children.end(), peer.id);
+    if (neighbour.child) {
       const auto found = config_.stands_for.find(peer.id);
       neighbour.stands_for = found == config_.stands_for.end() ? 1 : found->second;
     }
@@ -48,7 +49,8 @@ const Peer* Peers::Find(NodeId id) const {
 }
 
 bool Peers::IsChild(NodeId id) const {
-  return std::binary_search(config_.children.begin(), config_.children.end(), id);
+  const Neighbour* found = FindNeighbour(id);
+  return found != nullptr && found->child;
 }
 
 bool Peers::IsParent(NodeId id) const {
@@ -87,11 +89,11 @@ void Peers::Queue(Neighbour& target, Message&& message) {
   if (std::exchange(target.dirty, epoch_) != epoch_) dirty_.push_back(target.peer->id);
 }
 
-std::optional<Message> Peers::Poll(NodeId id, Lane lane) {
+bool Peers::Poll(NodeId id, Lane lane, Message& message) {
   Neighbour* found = FindNeighbour(id);
-  if (found == nullptr) return std::nullopt;
+  if (found == nullptr) return false;
   found->spoken_to = found->spoken_to || lane == Lane::kReliable;
-  return found->queue.Pop(lane);
+  return found->queue.Pop(lane, message);
 }
 
 bool Peers::HasHeartbeat(NodeId id) const {

@@ -28,7 +28,7 @@ class Peers {
   struct Neighbour {
     const Peer* peer = nullptr;
     std::uint32_t stands_for = 0;  // a child: workers behind it; otherwise 0
-    bool parent = false;
+    bool child = false, parent = false;
     bool away = false;  // lost: nothing is queued for it
     std::uint64_t dirty = 0;  // `epoch_` when it was last added to `dirty_`
     bool spoken_to = false;   // a reliable message has left since the last heartbeat was due
@@ -53,6 +53,15 @@ class Peers {
 
   // Throws std::logic_error if there is no such peer.
   Neighbour& Get(NodeId id);
+  // Null if there is no such peer. One look-up or more per message: a hash table, which takes no branch
+  // that is hard to predict.
+  const Neighbour* FindNeighbour(NodeId id) const {
+    for (std::size_t at = Start(id);; at = (at + 1) & (slots_.size() - 1)) {
+      const Slot& slot = slots_[at];
+      if (slot.place == kFree) return nullptr;
+      if (slot.id == id) return &neighbours_[slot.place];
+    }
+  }
   // Queues `message` with this node as its source, unless the peer is lost.
   void Send(Neighbour& target, Message&& message) {
     if (!target.away) Queue(target, std::move(message));
@@ -69,7 +78,7 @@ class Peers {
   void SetAway(NodeId id, bool away);
 
   // The driver's side; see the functions of these names in Node.
-  std::optional<Message> Poll(NodeId id, Lane lane);
+  bool Poll(NodeId id, Lane lane, Message& message);
   bool HasMessage(NodeId id, Lane lane) const;
   std::size_t QueuedBytes(NodeId id) const;
   bool HasHeartbeat(NodeId id) const;
@@ -91,14 +100,6 @@ class Peers {
   };
   static constexpr std::uint32_t kFree = UINT32_MAX;
 
-  // One look-up or more per message: a hash table, which takes no branch that is hard to predict.
-  const Neighbour* FindNeighbour(NodeId id) const {
-    for (std::size_t at = Start(id);; at = (at + 1) & (slots_.size() - 1)) {
-      const Slot& slot = slots_[at];
-      if (slot.place == kFree) return nullptr;
-      if (slot.id == id) return &neighbours_[slot.place];
-    }
-  }
   Neighbour* FindNeighbour(NodeId id) {
     return const_cast<Neighbour*>(static_cast<const Peers*>(this)->FindNeighbour(id));
   }

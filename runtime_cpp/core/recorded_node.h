@@ -113,6 +113,12 @@ class RecordedNode {
     }
     return node_.PollTransmit(peer, lane);
   }
+  bool PollTransmit(NodeId peer, Lane lane, Message& message) {
+    if (replicator_ == nullptr) return node_.PollTransmit(peer, lane, message);
+    auto next = PollTransmit(peer, lane);
+    if (next) message = std::move(*next);
+    return next.has_value();
+  }
   bool HasMessage(NodeId peer, Lane lane) const {
     return node_.HasMessage(peer, lane) ||
            (IsStandby(peer) && lane == Lane::kReliable && replicator_->HasMessage());

@@ -21,8 +21,8 @@ class SendQueue {
  public:
   void Push(Message&& message);
 
-  // Removes and returns the next message of a lane, if any.
-  std::optional<Message> Pop(Lane lane);
+  // Moves the next message of a lane to `message`. Returns false if there is none.
+  bool Pop(Lane lane, Message& message);
 
   bool Empty(Lane lane) const { return heap(lane).empty(); }
   // Returns true if a heartbeat is next; heartbeats leave before all other messages.
@@ -39,15 +39,17 @@ class SendQueue {
  private:
   struct Entry {
     std::uint64_t rank;  // of channel and priority, 0 of heartbeats; the least leaves first
-    std::uint64_t sequence;
-    std::uint32_t place;  // in `messages_`
+    std::uint32_t sequence;  // modulo 2^32: fewer messages than that wait at a time
+    std::uint32_t place;     // in `messages_`
 
     bool operator<(const Entry& other) const {  // leaves later
-      return rank != other.rank ? rank > other.rank : sequence > other.sequence;
+      if (rank != other.rank) return rank > other.rank;
+      return static_cast<std::int32_t>(sequence - other.sequence) > 0;
     }
   };
 
-  std::optional<Message> Take(std::uint32_t place);
+  // The message of a place that is free from now on.
+  Message& Take(std::uint32_t place);
 
   std::vector<Entry>& heap(Lane lane) { return lane == Lane::kReliable ? reliable_ : best_effort_; }
   const std::vector<Entry>& heap(Lane lane) const {
@@ -57,7 +59,7 @@ class SendQueue {
   std::vector<Entry> reliable_, best_effort_;  // heaps
   std::vector<Message> messages_;
   std::vector<std::uint32_t> free_;  // places in `messages_`
-  std::uint64_t sequence_ = 0;
+  std::uint32_t sequence_ = UINT32_MAX - 99;  // wraps early, so that tests meet it
   std::size_t queued_bytes_ = 0;
 };
 

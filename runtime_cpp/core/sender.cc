@@ -33,8 +33,9 @@ void Sender::Send(std::span<const NodeId> targets, const ShardValue& value, Time
 void Sender::Leave(Peers::Neighbour& target, Pipeline& pipeline, const Header& header,
                    bool phantom, const std::shared_ptr<Parts>& encoded, Time now) {
   DropStale(target, header);
+  const std::uint32_t now_us = Micros(now);
   encoder_.Cut(pipeline, header, phantom, encoded, [&](Message&& message) {
-    message.queued = now;
+    message.queued_us = now_us;
     state_.peers.Send(target, std::move(message));
   });
 }
@@ -67,7 +68,7 @@ void Sender::Pack(NodeId peer, ShardValue value, Buffer relayed, Time now, Packe
       *parts = pipeline.chain.View(header.shard_elements, header.turn(), sum->data(), sum);
     }
     std::vector<Message> messages = encoder_.Messages(pipeline, header, phantom, parts);
-    for (Message& message : messages) message.queued = at;
+    for (Message& message : messages) message.queued_us = Micros(at);
     then(std::move(messages), at);
   };
   if (!encoding.pending) return pack(now);
@@ -125,7 +126,7 @@ void Sender::Arrive(Departure& departure, const std::shared_ptr<Parts>& parts, s
   std::vector<Message> later;
   for (Message& message : departure.messages) {
     if (all || message.header.first_row + message.header.rows <= rows) {
-      message.queued = now;
+      message.queued_us = Micros(now);
       state_.peers.Send(target, std::move(message));
     } else {
       later.push_back(std::move(message));

@@ -131,20 +131,23 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   if (link.detour) Turn(link, which);
   if (lane == Lane::kBestEffort && link.gives_way && MustWait(index, now)) return false;
   Endpoint& source = endpoints_[link.stats.source];
-  auto message = link.broken ? NextOver(link, lane, now)
-                             : source.node->PollTransmit(link.stats.target, lane);
-  if (!message) return false;
-  const std::size_t bytes = message->wire_bytes();
-  if (!link.broken) Count(link, *message);
-  if (const double cost = source.costs->send.For({message->frames, bytes}); cost > 0) {
+  const std::uint32_t place = messages_.Take();
+  Message& message = messages_[place].message;
+  const bool found = link.broken ? NextOver(link, lane, now, message)
+                                 : source.node->PollTransmit(link.stats.target, lane, message);
+  if (!found) {
+    messages_.Free(place);
+    return false;
+  }
+  const std::size_t bytes = message.wire_bytes();
+  if (!link.broken) Count(link, message);
+  if (const double cost = source.costs->send.For({message.frames, bytes}); cost > 0) {
     Occupy(source, now, Nanoseconds(cost));
   }
   if (lane == Lane::kBestEffort && link.gives_way) link.pacer.Spend(bytes);
   if (link.active++ == 0) link.active_since = now;
   link.started[which] = now;
-  std::uint32_t& place = link.in_flight[which];
-  place = messages_.Take();
-  messages_[place].message = std::move(*message);
+  link.in_flight[which] = place;
   if (link.broken) {
     messages_[place].link = index;
     messages_[place].connection = link.broken->connection;

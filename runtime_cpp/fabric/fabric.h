@@ -253,6 +253,7 @@ class Fabric {
     std::uint32_t link = 0, connection = 0;  // that carried it, where connections may break
     std::uint32_t lives = 0;  // of the processes at both ends when it left; see Lives
   };
+  static_assert(sizeof(Passing) == 128, "large simulations read every line of it from memory");
   struct Action {
     enum class Kind : std::uint8_t { kDeliver, kRelease, kTimer, kWake, kPace, kRemake, kTell,
                                     kOpen, kTransferred };
@@ -283,8 +284,9 @@ class Fabric {
   void Pump(NodeId id, Time now);
   bool Send(std::uint32_t link, Lane lane, Time now);
   void Count(Link& link, const Message& message);
-  // The next message to leave over a link whose connections may break.
-  std::optional<Message> NextOver(Link& link, Lane lane, Time now);
+  // Moves the next message to leave over a link whose connections may break to `message`. Returns false
+  // if there is none.
+  bool NextOver(Link& link, Lane lane, Time now, Message& message);
   void ChooseAhead(Link& link, Time now);
   void Turn(Link& link, int lane);
   void Die(NodeId id, Time now);

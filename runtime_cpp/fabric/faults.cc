@@ -230,34 +230,32 @@ void Fabric::Remake(const Action& action, Time now) {
 
 // ---- messages ----------------------------------------------------------------------------------
 
-std::optional<Message> Fabric::NextOver(Link& link, Lane lane, Time now) {
+bool Fabric::NextOver(Link& link, Lane lane, Time now, Message& message) {
   RecordedNode& source = *endpoints_[link.stats.source].node;
   const NodeId target = link.stats.target;
-  if (endpoints_[link.stats.source].dead) return std::nullopt;
+  if (endpoints_[link.stats.source].dead) return false;
   geomx::Link<Message>& end = link.broken->link;
   if (lane == Lane::kBestEffort) {
     // What is sent twice, by a standby once more, does no harm.
-    if (end.gate.closed() && !source.replicator()->settled()) return std::nullopt;
-    auto message = source.PollTransmit(target, lane);
-    if (!message) return std::nullopt;
-    Count(link, *message);
-    source.Took(target, lane, *message, Fate::kDropped);
-    return message;
+    if (end.gate.closed() && !source.replicator()->settled()) return false;
+    if (!source.PollTransmit(target, lane, message)) return false;
+    Count(link, message);
+    source.Took(target, lane, message, Fate::kDropped);
+    return true;
   }
-  if (link.broken->down) return std::nullopt;
+  if (link.broken->down) return false;
   if (end.gate.closed()) {
     ChooseAhead(link, now);
   } else if (end.outbox.unsent() == 0) {
-    auto message = source.PollTransmit(target, lane);
-    if (!message) return std::nullopt;
-    Count(link, *message);
-    const bool numbered = IsNumbered(message->header);
-    end.Add(std::move(*message), numbered);
+    if (!source.PollTransmit(target, lane, message)) return false;
+    Count(link, message);
+    const bool numbered = IsNumbered(message.header);
+    end.Add(std::move(message), numbered);
   }
-  if (end.ready() == 0) return std::nullopt;
-  Message message = end.outbox.At(0);
+  if (end.ready() == 0) return false;
+  message = end.outbox.At(0);
   end.outbox.Leave();
-  return message;
+  return true;
 }
 
 bool Fabric::Swept(const Passing& passing) const {

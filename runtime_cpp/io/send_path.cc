@@ -226,10 +226,10 @@ void Driver::Count(NodeId peer, const Message& message) {
 
 void Driver::NoteSent(const Message& message, NodeId peer, Time started, Time left) {
   const Header& header = message.header;
-  if (message.queued > 0 && header.slice + 1 == header.slices && IsData(header)) {
+  if (message.queued_us > 0 && header.slice + 1 == header.slices && IsData(header)) {
     LinkCounts::Values& values = outlets_[peer].counts.values[static_cast<int>(DirectionOf(header))];
     ++values.count;
-    values.time += left - message.queued;
+    values.time += kMicrosecond * (Micros(left) - message.queued_us);
   }
   if (trace_.Full()) return;
   const Peer* target = node_->FindPeer(peer);

@@ -3,6 +3,8 @@
 // on the model and not on the history.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +23,20 @@ class IndexedHeap {
 
   bool empty() const { return entries_.empty(); }
   const Entry& top() const { return entries_.front(); }
+
+  // Sets `ids` to the entities whose events are not after `now`, in ascending order.
+  void Due(Moment now, std::vector<std::uint32_t>& ids) const {
+    ids.clear();
+    const auto due = [&](std::size_t place) { return place < entries_.size() && !(now < entries_[place].at); };
+    if (due(0)) ids.push_back(0);
+    for (std::size_t i = 0; i < ids.size(); ++i) {  // places until here
+      for (const std::uint32_t child : {2 * ids[i] + 1, 2 * ids[i] + 2}) {
+        if (due(child)) ids.push_back(child);
+      }
+    }
+    for (std::uint32_t& place : ids) place = entries_[place].id;
+    std::sort(ids.begin(), ids.end());
+  }
 
   // Sets the event of `id`, whether or not it had one.
   void Set(std::uint32_t id, Moment at) {

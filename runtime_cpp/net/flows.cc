@@ -201,20 +201,21 @@ void FlowNetwork::Describe(Digest& digest) {
 
 void FlowNetwork::Advance(Time now, std::vector<ConnectionId>* completed) {
   MoveTo(now);
-  while (!events_.empty() && events_.top().at <= now_) {
-    const ConnectionId id = events_.top().id;
+  // Their places in the heap are updated once: by the next message, or when the instant is settled.
+  events_.Due(now_, due_);
+  for (const ConnectionId id : due_) {
     Connection& connection = connections_[id];
     if (connection.done_at <= now_) {
       completed->push_back(id);
       connection.state = State::kFinished;
       connection.done_at = kNever;
-    } else {
+    }
+    if (connection.ramp_at <= now_) {
       Integrate(connection);
       connection.ramp_at = kNever;
       connection.stale = true;
     }
     Touch(id);
-    events_.Set(id, std::min(connection.done_at, connection.ramp_at));
   }
 }
 

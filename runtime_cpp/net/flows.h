@@ -195,6 +195,7 @@ class FlowNetwork {
   std::vector<EdgeId> paths_;            // of all connections
   std::vector<Connection> connections_;
   IndexedHeap<Time> events_;
+  std::vector<ConnectionId> due_;        // of the last Advance
   IdList touched_;                       // to settle at the end of this instant
   IdList settling_;
   Time now_ = 0;

@@ -2,14 +2,16 @@
 // forms, a busy connection needs no solution per message, and windows grow in round trips.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "net/event_heap.h"
 #include "net/flows.h"
 #include "net/link.h"
 #include "net/transfer.h"
-#include "tests/check.h"
+#include "tests/seeds.h"
 
 using namespace geomx;
 using namespace geomx::net;
@@ -77,6 +79,37 @@ struct Reference {
 };
 
 }  // namespace
+
+TEST(net_heap_agrees_with_a_list_of_events) {
+  check::ForSeeds(40, [](std::uint64_t seed) {
+    check::Random random(seed);
+    IndexedHeap<Time> heap;
+    std::map<std::uint32_t, Time> events;
+    const auto first = [](const auto& a, const auto& b) {
+      return std::pair(a.second, a.first) < std::pair(b.second, b.first);
+    };
+    std::vector<std::uint32_t> due, expected;
+    for (int i = 0; i < 300; ++i) {
+      const auto id = static_cast<std::uint32_t>(check::Between(random, 0, 30));
+      if (check::Chance(random, 0.7)) {
+        heap.Set(id, events[id] = static_cast<Time>(check::Between(random, 0, 20)));
+      } else {
+        heap.Remove(id);
+        events.erase(id);
+      }
+      CHECK_EQ(heap.empty(), events.empty());
+      if (events.empty()) continue;
+      CHECK_EQ(heap.top().id, std::min_element(events.begin(), events.end(), first)->first);
+      const auto now = static_cast<Time>(check::Between(random, 0, 20));
+      heap.Due(now, due);
+      expected.clear();
+      for (const auto& [each, at] : events) {
+        if (at <= now) expected.push_back(each);
+      }
+      CHECK(due == expected);
+    }
+  });
+}
 
 TEST(net_rates_are_maxmin_after_any_history) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
