@@ -158,8 +158,8 @@ ROOMS = {
     "runner": "config errors experiment limits live pages results scenario sim virtual",
     "calibrate": "cluster errors experiment live network options plugin terminal version",
     "study": "config errors experiment limits options plugin pages results runner terminal version",
-    "planning": "cluster config errors experiment options plugin pages results study terminal"
-    " version",
+    "planning": "cluster config errors experiment explaining options plugin pages results runner"
+    " study terminal version",
     "explaining": "errors plugin pages results study terminal version",
     "testing": "cluster errors experiment network options plugin results runner workload",
     "cli": "calibrate cluster compat config errors experiment explaining limits live machines"

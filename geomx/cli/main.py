@@ -109,7 +109,9 @@ COMMANDS = {
         "An experiment, by default a small one; geomx run --help lists its options.", "runs", ""
     ),
     "plan": Command(
-        "Choose plugins for a network and a workload.", "plan", "[OVERRIDES] [plan.OPTION=VALUE]"
+        "Choose plugins for a network and a workload, or a script.",
+        "plan",
+        "[OVERRIDES] [plan.OPTION=VALUE] [-- COMMAND]",
     ),
     "launch": Command(
         "Run a script as every worker, here or on many machines.",

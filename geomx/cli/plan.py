@@ -7,14 +7,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from geomx import planning
+from geomx.cli.parser import computing, split
 from geomx.options.parsing import described
 from geomx.options.schema import PlanOptions
 from geomx.pages.commands import repeating
+from geomx.planning import scripts
 from geomx.terminal.output import WIDE, show
 
 
-def main(overrides: Sequence[str]) -> None:
-    """Rank combinations of plugins in simulation, and print the live command of the first."""
+def main(arguments: Sequence[str]) -> None:
+    """Rank combinations of plugins in simulation, and print the live command of the first.
+
+    Args:
+        arguments: Of the command line; behind ``--`` the command of a script, if there is one.
+    """
+    overrides, command = split(list(arguments))
+    if command:
+        return _plan_script(overrides, command)
     places: list[Path] = []
     try:
         made = planning.make(overrides, places.append)
@@ -33,6 +42,15 @@ def main(overrides: Sequence[str]) -> None:
     show(made.directory)
 
 
+def _plan_script(own: Sequence[str], command: Sequence[str]) -> None:
+    overrides, compute = computing(own)
+    made = scripts.make(overrides, command, compute)
+    show(made.table(), WIDE)
+    for sentence in made.verdict():
+        show(sentence)
+    show(made.directory)
+
+
 def epilog() -> str:
     """The rest of the help."""
     told = described(PlanOptions, "plan")
@@ -43,5 +61,9 @@ OVERRIDES describe the experiment, as for python -m geomx: network=FILE, workloa
 Options of the plan, with their defaults:
 {options}
 
+With -- COMMAND, the combinations are ranked for a script, as geomx simulate runs it, and the best
+are simulated with it; --compute is that of geomx simulate.
+
 geomx plan network=my_wan.yaml workload=digits_cnn
+geomx plan network=my_wan.yaml -- python train.py
 geomx plan network=my_wan.yaml workload=resnet50 'plan.sync=[NAME,NAME]' plan.together=1"""

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from geomx.cli.parser import split
+from geomx.cli.parser import computing, split
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.runner import simulate_command
@@ -14,8 +14,6 @@ from geomx.terminal import units
 from geomx.terminal.log import say
 from geomx.terminal.output import show, telling_where
 
-COMPUTE = "--compute"
-MEASURED = "measured"
 NOTICEABLE, NOTICEABLE_S = 0.05, 0.2
 """Share of the computing, and seconds, beyond which real waiting of a script is mentioned."""
 
@@ -35,7 +33,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ConfigError(
             "simulate", shlex.join(arguments), "needs a command: geomx simulate ... -- COMMAND"
         )
-    overrides, compute = _taken(own)
+    overrides, compute = computing(own)
     experiment, directory = compose(overrides)
     with telling_where(directory):
         results = simulate_command(experiment, directory, command, compute)
@@ -55,20 +53,6 @@ def _tell_of_waiting(script: Mapping[str, Any], steps: int) -> None:
             "programs), which takes no time in a simulation; geomx.sleep does",
             "warning",
         )
-
-
-def _taken(words: Sequence[str]) -> tuple[list[str], str]:
-    """Return the overrides among `words`, and what they say about computing."""
-    overrides, compute, rest = [], MEASURED, iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        if name != COMPUTE:
-            overrides.append(word)
-            continue
-        compute = value if equals else next(rest, "")
-        if not compute:
-            raise ConfigError(COMPUTE, "", "needs a value, such as constant:0.05")
-    return overrides, compute
 
 
 def epilog() -> str:

@@ -220,6 +220,7 @@ class PlanOptions:
     options: bool = option(True, "also try values of options that plugins offer for a search")
     seeds: Count = option(3, "runs of the best, with different seeds")
     live: Amount = option(0, "number of the best combinations to run live at the end")
+    tried: Count = option(3, "of a script: number of the best that it is simulated with")
     jobs: Count | None = option(None, "simulations at a time; null: one per core")
     fidelity: str | None = option(None, "file from benchmarks/fidelity; null: this checkout's")
 

@@ -6,7 +6,7 @@ iteration among those that lose little accuracy; says how certain the result is,
 party alone would be faster; and prints the command that runs the first choice live. Candidates are
 in `geomx.planning.candidates`, one party alone in `geomx.planning.alone`, their evaluation in
 `geomx.planning.judge`, the search in `geomx.planning.search`, the output in
-`geomx.planning.report` and `geomx.planning.verdict`.
+`geomx.planning.report` and `geomx.planning.verdict`; plans for scripts in `geomx.planning.scripts`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def make(overrides: Sequence[str], begun: Callable[[Path], None] = lambda direct
         ConfigError: An override is invalid.
         GeomxError: The baseline cannot be run.
     """
-    kept, fixed, options = _sorted_out(overrides)
+    kept, fixed, options = sorted_out(overrides)
     base, directory = compose([*kept, f"sync={DEFAULT_SYNC}", "accel=[]"])
     begun(directory)
     kept = [
@@ -85,8 +85,14 @@ def make(overrides: Sequence[str], begun: Callable[[Path], None] = lambda direct
     return Plan.write(directory, overrides, base, judge, exhaustive, error, certainty)
 
 
-def _sorted_out(overrides: Sequence[str]) -> tuple[list[str], list[str], PlanOptions]:
+def sorted_out(overrides: Sequence[str]) -> tuple[list[str], list[str], PlanOptions]:
     """Split overrides into those of the experiment, those of plugins' options, and the plan's own.
+
+    Args:
+        overrides: As of `make`.
+
+    Returns:
+        The overrides of the experiment, those of plugins' options, and the options of the plan.
 
     Raises:
         ConfigError: An override sets what the plan chooses, or an option is invalid.
