@@ -101,8 +101,9 @@ def record(
                     begin = now + compute * step / len(layers)
                     duration = compute / len(layers)
                     recorder.span(name, site, f"forward {layer}", "compute", begin, duration)
-                    args = {"to": server, "bytes": 143000}
-                    recorder.span(name, site, f"push {layer}", "send", begin + 0.03, 0.02, **args)
+                    args = {"key": step, "round": iteration, "bytes": 143000}
+                    sent = f"push to {server}", "send"
+                    recorder.span(name, site, *sent, begin + 0.03, 0.02, **args)
                 wait = end - now - compute
                 recorder.span(name, site, "wait", "wait", now + compute, wait)
                 noise = 0.1 * random.random()
@@ -114,8 +115,9 @@ def record(
             recorder.span(server, site, "aggregate", "aggregate", done, 0.012)
             if synchronises:
                 recorder.span(server, site, "encode dense0", "encode", done + 0.012, 0.008)
-                recorder.span(server, site, "push dense0", "send", done + 0.02, 0.12, to=hub)
-                recorder.span(hub, "hub", "push answer", "send", done + 0.18, 0.1, to=server)
+                args = {"key": 2, "round": iteration // 2}
+                recorder.span(server, site, f"push to {hub}", "send", done + 0.02, 0.12, **args)
+                recorder.span(hub, "hub", f"value to {server}", "send", done + 0.18, 0.1, **args)
                 recorder.counter(f"{site} → hub", done + 0.02, 92.0)
                 recorder.counter(f"{site} → hub", done + 0.14, 0.0)
         if synchronises:

@@ -10,10 +10,11 @@ import pytest
 from rich.text import Text
 
 from geomx.pages import gantt, wan
-from geomx.pages.bars import Panel, bars
+from geomx.pages.bars import Chart, Panel
 from geomx.pages.charts import Series, line_chart, ticks
 from geomx.pages.markup import Markup, tag
 from geomx.pages.page import render
+from geomx.pages.utilisation import UTILISATION, Uses
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.results.trace import Span
@@ -168,7 +169,7 @@ def test_map_and_tables_tell_the_same_utilisation(tmp_path: Path) -> None:
     run(tmp_path)
     results = Results.load(tmp_path)
     seconds = results.summary["seconds"]
-    uses = wan.Uses(results.links, graph(), seconds, results.edges)
+    uses = Uses(results.links, graph(), seconds, results.edges)
     flows = wan.site_flows(results.links, graph(), seconds, results.edges)
     for flow in flows:
         of_links = [
@@ -181,33 +182,100 @@ def test_map_and_tables_tell_the_same_utilisation(tmp_path: Path) -> None:
         assert flow.use.utilisation == max(use.utilisation for use in of_links) > 0
 
 
-def test_the_early_timeline_has_an_exchange() -> None:
-    """Where the first iterations only compute, those around the first exchange are shown."""
+def test_the_early_timeline_has_a_whole_synchronisation() -> None:
+    """Where the first iterations only compute, it is drawn to its last answer."""
     rows = [
         {"iteration": number, "start_s": float(number), "end_s": number + 1.0}
-        for number in range(12)
+        for number in range(100)
     ]
-    work = [Span("a/worker0", "a", "forward", "compute", float(i), 0.9, {}) for i in range(12)]
-    sent = Span("a/worker0", "a", "push to a/server", "send", 5.5, 0.2, {})
-    before = Span("a/worker0", "a", "initial to a/server", "send", -0.5, 0.2, {})
-    assert gantt.windows([before, *work], rows)[0] == ("The first 3 iterations", 0.0, 3.0)
-    title = "Iterations 4 to 6, with the first exchange"
-    assert gantt.windows([before, *work, sent], rows)[0] == (title, 4.0, 7.0)
-    soon = sent._replace(start_s=2.5)
-    assert gantt.windows([*work, soon, sent], rows)[0] == ("The first 3 iterations", 0.0, 3.0)
+
+    def send(source: str, target: str, start_s: float, number: int) -> Span:
+        name, party = f"push to {target}", source.partition("/")[0]
+        return Span(source, party, name, "send", start_s, 0.4, {"round": number})
+
+    before = send("a/server", "hub/global", -0.5, 0)  # initial values
+    local = [send("a/worker", "a/server", float(at), at // 5) for at in range(4, 100, 5)]
+    rounds = [
+        span
+        for at, number in ((19.2, 1), (39.2, 2))
+        for span in (
+            send("a/server", "hub/global", at, number),
+            send("hub/global", "a/server", at + 1, number),
+        )
+    ]
+    spans = [before, *local, *rounds]
+    early, last = gantt.windows(spans, rows)
+    assert early == ("Iterations 0 to 20, with the first synchronisation", 0.0, 21.0)
+    assert last[1:] == (99.0, 100.0)
+    assert gantt.windows(spans, rows[:21]) == [("The whole run", 0.0, 99.4)]
+    first = ("The first 3 iterations", 0.0, 3.0)
+    assert gantt.windows([before, send("a/worker", "hub/global", 1.5, 1)], rows)[0] == first
+    assert gantt.windows([before], rows)[0] == first
+    assert gantt.windows([before, *local], rows)[0][1:] == (0.0, 5.0)  # of one party
+    late = [send("a/server", "hub/global", 60.2, 1), send("hub/global", "a/server", 63.0, 1)]
+    title = "Iterations 59 to 63, with the first synchronisation"
+    assert gantt.windows([*local, *late], rows)[0] == (title, 59.0, 64.0)
+
+
+def test_a_quantity_has_one_unit_on_a_page(tmp_path: Path) -> None:
+    run(tmp_path)
+    page = page_of(tmp_path)
+    assert set(re.findall(r">time in (\w+)<", page)) == {"s"}
+    timeline = page.partition("<h2>Timeline")[2].partition("</section>")[0]
+    assert set(re.findall(r'tick middle">[\d.]+ (\w+)<', timeline)) == {"s"}
+    text = check(page).text
+    pace = text.partition("Where an iteration goes")[2].partition("The mean of")[0]
+    pace += text.partition("time per iteration")[2].partition("total")[0]
+    assert len(re.findall(r"\d (ms|s|µs)", pace)) == 6
+    assert set(re.findall(r"\d (ms|s|µs)", pace)) == {"ms"}
+    assert "Time per iteration, in ms" in text
+    unit = units.time_unit(0.36)
+    assert [unit.show(s) for s in (0.36, 2.5, 0.00123, 0, None)] == [
+        "360 ms", "2,500 ms", "1.23 ms", "0 ms", "-",
+    ]  # fmt: skip
+    chart = line_chart(
+        "t", [Series("a", "series-0", [(0.0, 0.1), (1.0, 0.2)])], x_label="x", x_text=str,
+        y_text=unit.show, y_unit=unit.seconds, y_range=(0.0, None),
+    )  # fmt: skip
+    assert re.findall(r'tick end">(\d+)', chart) == ["0", "50", "100", "150", "200"]
+
+
+def test_utilisation_is_explained_once(tmp_path: Path) -> None:
+    run(tmp_path)
+    assert page_of(tmp_path).count(UTILISATION) == 1
 
 
 def test_the_best_value_is_marked_and_close_ones_are_dots() -> None:
     values, texts = [0.97, None, 0.98], ["97.0 %", "not reached", "98.0 %"]
-    drawn = bars(
-        "title", ["a", "b", "c"], [Panel("t", values, texts, 0.97, "98.0 %", dots=True)], 0
-    )
+    panel = Panel("t", values, texts, 0.97, "98.0 %", dots=True)
+    drawn = Chart("title", ["a", "b", "c"], [panel], 0).picture()
     assert drawn.count("<circle") == 2 and "<rect" not in drawn
-    assert re.findall(r'class="halo best"[^>]*>([^<]+)', drawn) == ["98.0 %"]
+    assert re.findall(r'class="end best"[^>]*>([^<]+)', drawn) == ["98.0 %"]
     (base, _), (best, _) = re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', drawn)
-    assert float(best) - float(base) > 100  # on a scale of their own
-    plain = bars("title", ["a", "b", "c"], [Panel("t", values, texts, 0.97)], 0)
+    assert float(best) - float(base) > 100  # on a scale of their own, with its ends
+    ends = re.findall(r'x="([\d.]+)"[^>]*class="tick middle">([^<]+)', drawn)
+    assert ends == [(base, "97.0 %"), (best, "98.0 %")]
+    plain = Chart("title", ["a", "b", "c"], [Panel("t", values, texts, 0.97)], 0).picture()
     assert plain.count("<rect") == 2 and "<circle" not in plain
+
+
+def test_neither_the_yardstick_nor_bars_cross_a_label() -> None:
+    names, values = ["fsa", "hfa + bisparse"], [2.0, 1.0]
+    panels = [Panel("t", values, ["2.00 s", "not reached"], base) for base in (2.0, 1.0, 5.0)]
+    chart = Chart("title", names, panels, 0)
+    pictures = [chart.picture(), *chart.on_page().partition("narrow")[2].split("<svg")[1:]]
+    assert len(pictures) == 4
+    for picture in pictures:
+        labels = re.findall(r'<text x="([\d.]+)"[^>]*class="end">(2.00 s|not reached)', picture)
+        lines = re.findall(r'<line x1="([\d.]+)"[^>]*yardstick', picture)
+        bars = re.findall(r'<rect x="([\d.]+)"[^>]* width="([\d.]+)"', picture)
+        assert len(labels) == len(bars) == 2 * len(lines) > 0
+        for number, (x, text) in enumerate(labels):
+            begins = float(x) - 6.6 * len(text)
+            start, width = map(float, bars[number])
+            assert max(float(lines[number // 2]), start + width) < begins < float(x)
+    for narrow in pictures[1:]:  # at 390 points, letters are not smaller than on a wide screen
+        assert float(re.findall(r'viewBox="0 0 ([\d.]+)', narrow)[0]) < 390
 
 
 def test_sites_with_coordinates_are_placed_by_them() -> None:

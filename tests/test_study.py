@@ -283,6 +283,11 @@ def test_time_to_accuracy(
         assert "slow <b>" not in text
         assert "slow &lt;b" in text
         assert "not reached" in text
+        assert ">0.500 s<" in text and "500 ms" not in text  # in the unit of the baseline
+    shown = made.table()
+    names, seconds = (list(shown.columns[number].cells) for number in (0, 1))
+    assert list(map(str, names)) == ["slow <b>", "fast", "never"]
+    assert [str(cell.style) for cell in seconds] == ["", "bold", ""]
 
 
 def test_the_built_in_study_compares_installed_plugins() -> None:

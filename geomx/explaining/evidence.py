@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx.errors import ConfigError
-from geomx.pages.wan import Ways
+from geomx.pages.utilisation import Ways
 from geomx.results.files import Row, read_network
 from geomx.results.results import Results
 from geomx.results.trace import Span, read
@@ -116,7 +116,7 @@ class Evidence:
         self.limit = lru_cache(maxsize=None)(self._limit)
 
     def _sent(self, span: Span) -> Sent:
-        kind, _, target = span.name.partition(" to ")
+        kind, target = span.name.partition(" to ")[0], span.receiver
         about = span.args
         delay_s = sum(
             self.graph.edges[edge].get("delay_ms", 0.0) for edge in self._routes(span.node, target)

@@ -92,10 +92,11 @@ CHANGES = ("per iteration", "change", "what if")
 
 
 def _path(run: Row) -> Sequence[Sequence[str]]:
+    pace = units.time_unit(run["seconds_per_iteration"])
     return [
         (
             units.share(part["share"]),
-            units.duration(part["seconds_per_iteration"]),
+            pace.show(part["seconds_per_iteration"]),
             part["said"],
             _unless_none(sum(way["sending"] for way in part["limits"])),
             _unless_none(sum(way["queueing"] for way in part["limits"])),
@@ -107,9 +108,10 @@ def _path(run: Row) -> Sequence[Sequence[str]]:
 
 
 def _changes(change: Row) -> Sequence[Sequence[str]]:
+    pace = units.time_unit(change["seconds_per_iteration"])
     return [
         (
-            units.duration(one["seconds_per_iteration"]),
+            pace.show(one["seconds_per_iteration"]),
             units.signed_share(-one["gain"]),
             one["name"] + ("" if one["exact"] else " *"),
         )
@@ -157,10 +159,9 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def _html(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    head = tag("tr", *(tag("th", heading) for heading in headings))
-    body = [
-        tag("tr", *(tag("td", cell, class_="num" if h not in ("what", "what if") else "")
-                    for h, cell in zip(headings, row, strict=True)))
-        for row in rows
-    ]  # fmt: skip
+    looks = [None if heading in ("what", "what if") else "num" for heading in headings]
+    head, *body = (
+        tag("tr", *(tag(kind, cell, class_=look) for look, cell in zip(looks, row, strict=True)))
+        for kind, row in (("th", headings), *(("td", row) for row in rows))
+    )
     return tag("table", tag("thead", head), tag("tbody", *body), class_="compared")

@@ -1,8 +1,10 @@
 """Bar charts: one line per run and one panel per quantity, to compare many runs at a glance.
 
-A panel may have a yardstick, a dashed line at the reference value; the run that is the reference
+The values are written in a column to the right of the bars. A panel may have a yardstick, a dashed
+line at the reference value, which ends where this column begins; the run that is the reference
 itself has a colour of its own, and the best value of each panel is bold. A panel whose values are
-close together, compared with their size, may show dots on a scale of its own instead of bars.
+close together, compared with their size, may show dots on a scale of its own instead of bars; the
+ends of that scale are written below.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from dataclasses import dataclass
 
 from geomx.pages.markup import Markup, join, svg, tag
 
-LINE, BAR, HEAD = 24.0, 14.0, 30.0
-NAMES, PANEL, GAP, TEXT = 190.0, 210.0, 18.0, 68.0
+LINE, BAR, HEAD, FOOT = 24.0, 14.0, 30.0, 18.0
+NAMES, PANEL, GAP, TEXT = 190.0, 218.0, 18.0, 80.0
+_NARROW_NAMES = 120.0
 _LETTER = 6.6  # generous width of a letter in the names' size
 
 
@@ -38,29 +41,70 @@ class Panel:
     dots: bool = False
 
 
-def bars(
-    title: str, names: Sequence[str], panels: Sequence[Panel], special: int | None = None
-) -> Markup:
-    """Draw panels side by side, each with a scale from 0 to its largest value.
+@dataclass(frozen=True)
+class Chart:
+    """Bars of several runs.
 
-    Args:
+    Attributes:
         title: Description of the drawing.
         names: Labels of the lines.
-        panels: At least one.
+        panels: At least one; each has a scale from 0 to its largest value.
         special: The line of the reference; None if it is not among them.
-
-    Returns:
-        An ``<svg>`` element.
     """
-    left = max([NAMES, *(_LETTER * len(name) for name in names)])
-    width = left + len(panels) * (PANEL + GAP)
-    height = HEAD + len(names) * LINE
-    parts: list[Markup] = []
-    for line, name in enumerate(names):
-        parts.append(tag("text", name, x=left - 12, y=_baseline(line), class_="end"))
-    for number, panel in enumerate(panels):
-        parts.append(_panel(panel, left + number * (PANEL + GAP), special))
-    return svg(width, height, title, *parts, class_="compare")
+
+    title: str
+    names: Sequence[str]
+    panels: Sequence[Panel]
+    special: int | None = None
+
+    def picture(self) -> Markup:
+        """Return an ``<svg>`` element with the panels side by side."""
+        left = self._left(NAMES)
+        height = self._height(any(panel.dots for panel in self.panels))
+        drawn = [self._names(left)]
+        for number, panel in enumerate(self.panels):
+            drawn.append(_panel(panel, left + number * (PANEL + GAP), self.special))
+        return svg(self._width, height, self.title, *drawn, class_="compare")
+
+    def on_page(self) -> Markup:
+        """Return `picture`, and for narrow screens the panels below each other."""
+        left = self._left(_NARROW_NAMES)
+        below = [
+            svg(
+                left + PANEL,
+                self._height(panel.dots),
+                f"{self.title}: {panel.title}",
+                self._names(left),
+                _panel(panel, left, self.special),
+                class_="compare",
+            )
+            for panel in self.panels
+        ]
+        most = f"max-width:{self._width:g}px"
+        return join(
+            tag("div", self.picture(), class_="wide", style=most),
+            tag("div", *below, class_="narrow"),
+        )
+
+    @property
+    def _width(self) -> float:
+        return self._left(NAMES) + len(self.panels) * (PANEL + GAP) - GAP
+
+    def _left(self, least: float) -> float:
+        """Return where the panels begin, to the right of the names."""
+        return max([least, *(_LETTER * len(name) + 12 for name in self.names)])
+
+    def _height(self, foot: bool) -> float:
+        return HEAD + len(self.names) * LINE + FOOT * foot
+
+    def _names(self, left: float) -> Markup:
+        lines = enumerate(self.names)
+        return join(
+            *(
+                tag("text", text, x=left - 12, y=_baseline(line), class_="end")
+                for line, text in lines
+            )
+        )
 
 
 def _panel(panel: Panel, left: float, special: int | None) -> Markup:
@@ -87,9 +131,17 @@ def _panel(panel: Panel, left: float, special: int | None) -> Markup:
         elif value is not None:
             size = {"width": length, "height": BAR}
             parts.append(tag("rect", x=left, y=middle - BAR / 2, **size, class_=f"fill {style}"))
-        look = "halo tick" if value is None else "halo best" if text == panel.best else "halo"
-        beside = 5.0 + (5.0 if panel.dots else 0.0)
-        parts.append(tag("text", text, x=left + length + beside, y=_baseline(line), class_=look))
+        look = "end tick" if value is None else "end best" if text == panel.best else "end"
+        parts.append(tag("text", text, x=left + PANEL, y=_baseline(line), class_=look))
+    if panel.dots:
+        shown = [
+            (value, text)
+            for value, text in zip(panel.values, panel.texts, strict=True)
+            if value is not None
+        ]
+        for value, text in sorted({min(shown), max(shown)} if shown else ()):
+            x = left + scale * (value - least)
+            parts.append(tag("text", text, x=x, y=bottom + 14, class_="tick middle"))
     return join(*parts)
 
 

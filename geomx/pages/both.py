@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from geomx.pages.charts import Series, line_chart
+from geomx.pages.charts import Series, line_chart, time_axis
 from geomx.pages.commands import command_line
 from geomx.pages.markup import Markup, tag
 from geomx.pages.page import (
@@ -100,24 +100,27 @@ def _charts(runs: Mapping[str, Results]) -> list[Markup]:
         ]
 
     loss = per_iteration("end_s", training_loss, lambda row: row["loss"] is not None)
-    seconds: dict[str, Any] = {"x_label": "seconds", "x_text": units.duration}
+    longest_s = max((run.summary["seconds"] or 0.0 for run in runs.values()), default=0.0)
+    time = time_axis(units.time_unit(longest_s))
+    pace = units.time_unit(runs["live"].summary["seconds_per_iteration"]["mean"])
     figures = [
-        line_chart("Training loss over time", loss, **seconds, y_text=units.decimals),
-        line_chart("Held-out loss over time", held_out("loss"), **seconds, y_text=units.decimals),
+        line_chart("Training loss over time", loss, **time, y_text=units.decimals),
+        line_chart("Held-out loss over time", held_out("loss"), **time, y_text=units.decimals),
         line_chart(
             "Accuracy over time",
             held_out("accuracy"),
-            **seconds,
+            **time,
             y_text=units.share,
             y_range=(None, 1.0),
         ),
         line_chart(
-            "Time per iteration, in seconds",
+            f"Time per iteration, in {pace.name}",
             per_iteration("iteration", iteration_s),
             x_label="iteration",
             x_text=lambda x: f"iteration {x:.0f}",
-            y_text=units.duration,
+            y_text=pace.show,
             y_range=(0.0, None),
+            y_unit=pace.seconds,
         ),
     ]
     return [figure for figure in figures if figure]

@@ -10,8 +10,10 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from geomx.pages.markup import Markup, join, svg, tag
+from geomx.terminal.units import TimeUnit
 
 WIDTH, HEIGHT = 340.0, 220.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 36.0, 8.0, 8.0, 36.0
@@ -57,6 +59,8 @@ def line_chart(
     x_text: Callable[[float], str],
     y_text: Callable[[float], str],
     y_range: tuple[float | None, float | None] = (None, None),
+    x_unit: float = 1.0,
+    y_unit: float = 1.0,
 ) -> Markup:
     """Draw a chart with a heading and a legend.
 
@@ -67,6 +71,8 @@ def line_chart(
         x_text: Formats a value of x, for the text under the mouse.
         y_text: The same for y.
         y_range: Fixed ends of the y axis; None takes the end from the data.
+        x_unit: The value of x for which its axis says 1: 0.001 for seconds on an axis in ms.
+        y_unit: The same for y.
 
     Returns:
         A ``<figure>`` element; empty without finite points.
@@ -83,7 +89,7 @@ def line_chart(
     low = floor if y_range[0] is None else y_range[0]
     high = max(ys) + margin if y_range[1] is None else y_range[1]
     y_axis = _Axis(low, high, HEIGHT - _BOTTOM, _TOP)
-    drawing = [_grid(x_axis, y_axis, x_label, all(x == int(x) for x in xs))]
+    drawing = [_grid(x_axis, y_axis, x_label, all(x == int(x) for x in xs), (x_unit, y_unit))]
     drawing += [_band(line, x_axis, y_axis) for line in series if line.low]
     drawing += [_line(line, x_axis, y_axis) for line in series]
     drawing.append(tag("g", class_="focus"))
@@ -111,6 +117,11 @@ def line_chart(
     return tag("figure", caption, picture)
 
 
+def time_axis(unit: TimeUnit) -> dict[str, Any]:
+    """Return the arguments of `line_chart` for an axis of time, whose values are in seconds."""
+    return {"x_label": f"time in {unit.name}", "x_text": unit.show, "x_unit": unit.seconds}
+
+
 def legend_key(name: str, style: str) -> Markup:
     """Return a legend entry.
 
@@ -131,16 +142,18 @@ class _Axis:
         return self.first + part * (self.last - self.first)
 
 
-def _grid(x_axis: _Axis, y_axis: _Axis, x_label: str, whole_x: bool) -> Markup:
-    parts = []
-    for value in ticks(y_axis.low, y_axis.high):
-        y = y_axis(value)
+def _grid(
+    x_axis: _Axis, y_axis: _Axis, x_label: str, whole_x: bool, of_one: tuple[float, float]
+) -> Markup:
+    parts, (x_unit, y_unit) = [], of_one
+    for value in ticks(y_axis.low / y_unit, y_axis.high / y_unit):
+        y = y_axis(value * y_unit)
         parts.append(tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
         parts.append(tag("text", f"{value:g}", x=_LEFT - 7, y=y + 4, class_="tick end"))
-    for value in ticks(x_axis.low, x_axis.high):
+    for value in ticks(x_axis.low / x_unit, x_axis.high / x_unit):
         if whole_x and value != int(value):
             continue
-        place = {"x": x_axis(value), "y": HEIGHT - _BOTTOM + 16}
+        place = {"x": x_axis(value * x_unit), "y": HEIGHT - _BOTTOM + 16}
         parts.append(tag("text", f"{value:g}", **place, class_="tick middle"))
     middle = (_LEFT + WIDTH - _RIGHT) / 2
     parts.append(tag("text", x_label, x=middle, y=HEIGHT - 5, class_="tick middle"))

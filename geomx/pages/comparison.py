@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from geomx.pages.bars import Panel, bars
+from geomx.pages.bars import Chart, Panel
 from geomx.pages.commands import command_line, repeating
+from geomx.pages.figures import DRAWN, FIGURES, Figure, Figures, ratio
 from geomx.pages.markup import Markup, tag
 from geomx.pages.page import document, footer, section
 from geomx.pages.picture import standalone
@@ -32,41 +33,6 @@ from geomx.terminal import units
 SCHEMA = 1
 TARGET_SHARE = 0.95
 """Default target of a comparison, as a fraction of the baseline's best accuracy."""
-
-Figures = dict[str, float | None]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A quantity: field, label, short label, its format, and which of several values is best."""
-
-    field: str
-    label: str
-    short: str
-    show: Any
-    better: Callable[..., float] = min
-
-    def best(self, rows: Iterable[Row]) -> str:
-        """Return the best value of finished `rows` as it is shown; empty if none has one."""
-        values = [row.figures.get(self.field) for row in rows]
-        known = [value for value in values if value is not None]
-        return str(self.show(self.better(known))) if known else ""
-
-    def ratio(self, figures: Mapping[str, float | None], base: Mapping[str, float | None]) -> Any:
-        """Return the quantity over the baseline's; None if one is missing or the latter is 0."""
-        mine, theirs = figures.get(self.field), base.get(self.field)
-        return None if mine is None or not theirs else mine / theirs
-
-
-FIGURES = (
-    Figure("seconds_per_iteration", "time per iteration", "iteration", units.duration),
-    Figure("seconds_to_target", "time to target", "to target", units.duration),
-    Figure("wan_bytes", "over the WAN", "WAN", units.size),
-    Figure("samples_per_second", "samples per second", "samples/s", units.number, max),
-    Figure("accuracy", "final accuracy", "accuracy", units.share, max),
-)
-DRAWN = ("seconds_per_iteration", "seconds_to_target", "wan_bytes", "accuracy")
-"""Quantities in the chart and in the terminal's table, where space is limited."""
 
 
 @dataclass(frozen=True)
@@ -211,18 +177,17 @@ class Comparison:
         )  # fmt: skip
         table.add_column("variant", overflow="fold")
         shown = [figure for figure in self._shown() if figure.field in DRAWN]
+        done = self._ranked()
+        best = self._best(shown)
         for figure in shown:
             table.add_column(self.label(figure, short=True), justify="right", no_wrap=True)
             table.add_column("ratio", justify="right", style="dim", no_wrap=True)
-        for row in self.rows:
-            cells = [
-                Text(text)
-                for figure in shown
-                for text in (
-                    figure.show(row.figures.get(figure.field)),
-                    ratio(row.against_baseline.get(figure.field)),
-                )
-            ]
+        for row in (*done, *(row for row in self.rows if row not in done)):
+            cells = []
+            for figure in shown:
+                told = figure.show(row.figures.get(figure.field))
+                cells.append(Text(told, style="bold" if told == best[figure.field] else ""))
+                cells.append(Text(ratio(row.against_baseline.get(figure.field))))
             table.add_row(Text(row.name), *cells)
         told = [f"{row.name}: {row.status}: {row.reason}" for row in self.rows if row.reason]
         if told:
@@ -246,7 +211,7 @@ class Comparison:
         label = figure.short if short else figure.label
         return label.replace("target", units.share(self.target))
 
-    def chart(self) -> Markup:
+    def chart(self) -> Chart:
         """Return a chart with a panel of bars per quantity and a line per finished variant."""
         done = self._ranked()
         panels = []
@@ -256,10 +221,10 @@ class Comparison:
             values = [row.figures[figure.field] for row in done]
             texts = [figure.show(value) if value is not None else "not reached" for value in values]
             base = self.rows[0].figures.get(figure.field)
-            best, dots = figure.best(done), figure.field == "accuracy"
+            best, dots = self._best([figure])[figure.field], figure.field == "accuracy"
             panels.append(Panel(self.label(figure), values, texts, base, best, dots))
         special = 0 if done and done[0] is self.rows[0] else None
-        return bars(self.title, [row.name for row in done], panels, special)
+        return Chart(self.title, [row.name for row in done], panels, special)
 
     def caption(self) -> str:
         """Return the conditions of the comparison and the command that repeats it."""
@@ -279,11 +244,13 @@ class Comparison:
 
     def _shown(self) -> list[Figure]:
         """Return the quantities that at least one variant has."""
-        return [
-            figure
-            for figure in FIGURES
-            if any(row.figures.get(figure.field) is not None for row in self.rows)
-        ]
+        rows = [row.figures for row in self.rows]
+        return [figure.alike(rows) for figure in FIGURES if figure.of(rows)]
+
+    def _best(self, shown: Sequence[Figure]) -> dict[str, str]:
+        """Return the best value of each quantity as it is shown."""
+        rows = [row.figures for row in self._ranked()]
+        return {figure.field: figure.best(rows) for figure in shown}
 
     def _ranked(self) -> list[Row]:
         """Return the finished variants: the baseline, then the others by time to the target.
@@ -317,7 +284,7 @@ class Comparison:
                 values = [row.figures.get(field) for field in fields]
                 values += [row.against_baseline.get(field) for field in fields]
                 writer.writerow([*told, *values, shlex.join(row.words)])
-        picture = standalone(self.chart(), self.caption())
+        picture = standalone(self.chart().picture(), self.caption())
         write_text(self.directory / "chart.svg", picture)
         write_text(self.directory / "report.html", self._page())
 
@@ -334,9 +301,11 @@ class Comparison:
         told = (
             "The best values are bold. The dashed line is the baseline; others are sorted by time."
         )
+        if any(figure.field == "accuracy" for figure in self._shown()):
+            told += " Accuracy has a scale of its own, from the lowest to the highest."
         body = [
             head,
-            section("At a glance", self.chart(), tag("p", told, class_="note")),
+            section("At a glance", self.chart().on_page(), tag("p", told, class_="note")),
             section("In figures", self._html_table(), tag("p", RATIO_NOTE, class_="note")),
             section("Without results", *self._unfinished()),
             footer("study.json and study.csv, chart.svg, and one folder per variant."),
@@ -347,11 +316,13 @@ class Comparison:
         shown = self._shown()
         head = [tag("th", "variant")]
         for figure in shown:
-            head += [tag("th", self.label(figure), class_="num"), tag("th", "ratio", class_="num")]
+            head += [
+                tag("th", self.label(figure), class_="num"),
+                tag("th", "ratio", class_="num soft"),
+            ]
         body = []
-        ranked = self._ranked()
-        best = {figure.field: figure.best(ranked) for figure in shown}
-        for row in ranked:
+        best = self._best(shown)
+        for row in self._ranked():
             cells = []
             for figure in shown:
                 told = figure.show(row.figures[figure.field])
@@ -377,11 +348,3 @@ RATIO_NOTE = (
     "Ratios are to the baseline: 0.50 is half of it. Time to an accuracy is the time of the first "
     "evaluation that reaches it. A variant's name leads to its own report."
 )
-
-
-def ratio(value: float | None) -> str:
-    """Format a ratio with its significant decimals: ``0.028``, ``0.79``, ``12.4``."""
-    if value is None:
-        return units.DASH
-    digits = 1 if value >= 9.95 else 2 if value >= 0.0995 else 3
-    return f"{value:.{digits}f}"

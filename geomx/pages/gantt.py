@@ -1,6 +1,7 @@
-"""The timeline of the page: the activity of nodes in some early iterations and in the last one.
+"""The timeline of the page: the activity of nodes in the first iterations and in the last one.
 
-The early ones are the first, or where nothing is sent in these, those around the first exchange.
+Where parties do not synchronise in the first iterations, the whole of their first synchronisation
+is drawn instead, from the first push over the WAN to the last answer.
 
 A node has one row: its own work as a bar, what it sends as a thin bar below. Adjacent short spans
 of one category are merged, so that the size of the page does not depend on that of the run.
@@ -20,19 +21,24 @@ from geomx.terminal import units
 CATEGORIES = ("compute", "encode", "send", "wait", "aggregate", "update")
 MOST_NODES = 24
 FIRST_ITERATIONS = 3
+MOST_ITERATIONS = 32
+"""Iterations in one picture; of a longer synchronisation those around the exchange are drawn."""
 _WIDTH, _GUTTER, _ROW, _GAP = 1000.0, 176.0, 22.0, 8.0
 _HAIR = 0.6  # drawing units below which a gap is invisible
 
 Window = tuple[str, float, float]
 
 
-def timeline(spans: Sequence[Span], iterations: Sequence[Row], order: Sequence[str]) -> Markup:
+def timeline(
+    spans: Sequence[Span], iterations: Sequence[Row], order: Sequence[str], clock: units.TimeUnit
+) -> Markup:
     """Draw the windows of `windows`, with legend and notes.
 
     Args:
         spans: All recorded spans, by start.
         iterations: Rows of ``iterations.csv``, which determine the windows.
         order: Preferred order of nodes; others follow in the order of their appearance.
+        clock: Unit of the axes.
     """
     if not spans:
         return tag("p", "Nothing was recorded for the timeline.", class_="note")
@@ -44,7 +50,7 @@ def timeline(spans: Sequence[Span], iterations: Sequence[Row], order: Sequence[s
     keys = [legend_key(name, f"c-{name}") for name in CATEGORIES if name in seen]
     parts = [tag("div", *keys, class_="legend")]
     for title, start, end in windows(spans, iterations):
-        picture = _chart(title, [(name, party[name]) for name in shown], spans, start, end)
+        picture = _chart(title, [(name, party[name]) for name in shown], spans, start, end, clock)
         parts.append(tag("figure", tag("figcaption", tag("h3", title)), picture))
     if len(shown) < len(nodes):
         note = f"{len(shown)} of {len(nodes)} nodes are drawn; trace.json has them all."
@@ -59,28 +65,51 @@ def windows(spans: Sequence[Span], iterations: Sequence[Row]) -> list[Window]:
         spans: All recorded spans.
         iterations: Rows of ``iterations.csv``.
     """
-    end_of_run = max(span.end_s for span in spans)
+    whole = ("The whole run", 0.0, max(span.end_s for span in spans))
     numbers = sorted({row["iteration"] for row in iterations})
     if len(numbers) <= FIRST_ITERATIONS + 1:
-        return [("The whole run", 0.0, end_of_run)]
+        return [whole]
     title, chosen = f"The first {FIRST_ITERATIONS} iterations", numbers[:FIRST_ITERATIONS]
-    begin, end = _bounds(iterations, chosen)
-    sends = (span.start_s for span in spans if span.category == "send" and span.start_s >= begin)
-    sent = min(sends, default=begin)
-    if sent > end:
-        number = min(
-            (row["iteration"] for row in iterations if row["start_s"] <= sent <= row["end_s"]),
-            default=numbers[-1],
-        )
-        place = min(max(numbers.index(number), 1), len(numbers) - 2)
-        chosen = numbers[place - 1 : place + 2]
-        title = f"Iterations {chosen[0]} to {chosen[-1]}, with the first exchange"
-        begin, end = _bounds(iterations, chosen)
+    exchange = _first_exchange(spans, _bounds(iterations, chosen)[0])
+    first, last = (numbers.index(_iteration(iterations, when_s)) for when_s in exchange or (0, 0))
+    if exchange and last >= FIRST_ITERATIONS:
+        begin = 0 if last < MOST_ITERATIONS else max(first - 1, 0)
+        chosen = numbers[begin : min(last + 1, begin + MOST_ITERATIONS)]
+        title = f"Iterations {chosen[0]} to {chosen[-1]}, with the first synchronisation"
+    if chosen == numbers:
+        return [whole]
     return [
-        (title, begin, end),
+        (title, *_bounds(iterations, chosen)),
         (f"The last iteration (number {numbers[-1]}, counted from 0)",
          *_bounds(iterations, numbers[-1:])),
     ]  # fmt: skip
+
+
+def _first_exchange(spans: Sequence[Span], begin_s: float) -> tuple[float, float] | None:
+    """Return start and end of the first round of messages between parties, pushes and answers.
+
+    Args:
+        spans: All recorded spans.
+        begin_s: The start of training; what is sent before is not part of a round.
+
+    Returns:
+        None without messages. In a run of one party, the messages between its nodes count.
+    """
+    party = {span.node: span.party for span in spans}
+    sent = [span for span in spans if span.category == "send" and span.start_s >= begin_s]
+    crossing = [span for span in sent if party.get(span.receiver) not in (None, span.party)]
+    if not sent:
+        return None
+    first = min(crossing or sent, key=lambda span: span.start_s)
+    round_number = first.args.get("round")
+    same = [span for span in crossing or sent if span.args.get("round") == round_number]
+    return first.start_s, max(span.end_s for span in same)
+
+
+def _iteration(iterations: Sequence[Row], when_s: float) -> int:
+    """Return the number of the earliest iteration that includes an instant, or follows it."""
+    numbers = (int(row["iteration"]) for row in iterations if when_s <= row["end_s"])
+    return min(numbers, default=max(int(row["iteration"]) for row in iterations))
 
 
 def _bounds(iterations: Sequence[Row], chosen: Sequence[int]) -> tuple[float, float]:
@@ -111,7 +140,12 @@ def spread(items: Sequence[str], most: int) -> list[str]:
 
 
 def _chart(
-    title: str, rows: Sequence[tuple[str, str]], spans: Sequence[Span], start: float, end: float
+    title: str,
+    rows: Sequence[tuple[str, str]],
+    spans: Sequence[Span],
+    start: float,
+    end: float,
+    clock: units.TimeUnit,
 ) -> Markup:
     scale = (_WIDTH - _GUTTER - 8) / max(end - start, 1e-12)
     lanes: dict[tuple[str, bool], list[Span]] = defaultdict(list)
@@ -130,11 +164,10 @@ def _chart(
                 parts.append(bar.draw(name, top, height))
         y += _ROW
     height = y + 28
-    unit, per_unit = units.time_unit(end)
-    for value in ticks(start / per_unit, end / per_unit, 8):
-        x = _GUTTER + (value * per_unit - start) * scale
+    for value in ticks(start / clock.seconds, end / clock.seconds, 8):
+        x = _GUTTER + (value * clock.seconds - start) * scale
         parts.insert(0, tag("line", x1=x, x2=x, y1=2.0, y2=y, class_="grid"))
-        parts.append(tag("text", f"{value:g} {unit}", x=x, y=y + 16, class_="tick middle"))
+        parts.append(tag("text", f"{value:.10g} {clock.name}", x=x, y=y + 16, class_="tick middle"))
     return svg(_WIDTH, height, title, *parts, class_="gantt")
 
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from geomx.pages.charts import Series, line_chart
+from geomx.pages.charts import Series, line_chart, time_axis
 from geomx.pages.markup import Markup, join, tag
-from geomx.pages.wan import Ways
+from geomx.pages.utilisation import Ways
 from geomx.results.files import Row, read_table
 from geomx.results.trace import Timeline
 from geomx.terminal import units
@@ -33,7 +33,11 @@ class Loads(NamedTuple):
 
 
 def chart(
-    directory: Path, timeline: Timeline, graph: nx.Graph | None, edges: Sequence[Row]
+    directory: Path,
+    timeline: Timeline,
+    graph: nx.Graph | None,
+    edges: Sequence[Row],
+    clock: units.TimeUnit,
 ) -> Markup:
     """Draw the loads of the edges that are used most.
 
@@ -43,6 +47,7 @@ def chart(
         timeline: The spans of the run.
         graph: The network, None if unknown.
         edges: Rows of ``edges.csv``.
+        clock: Unit of the axis of time.
 
     Returns:
         A figure with a note; empty if nothing is known.
@@ -59,7 +64,7 @@ def chart(
         if edge in loads.lines
     ]
     figure = line_chart(
-        "Load over time, in Mbit/s", series, x_label="seconds", x_text=units.duration,
+        "Load over time, in Mbit/s", series, **time_axis(clock),
         y_text=lambda mbps: f"{mbps:.4g} Mbit/s", y_range=(0.0, None),
     )  # fmt: skip
     if not figure:
@@ -68,7 +73,7 @@ def chart(
     if not path.is_file():
         told += " Each message counts with its mean rate."
     if loads.until_s is not None:
-        told += f" Until {units.duration(loads.until_s)}, as far as the timeline has all messages."
+        told += f" Until {clock.show(loads.until_s)}, as far as the timeline has all messages."
     return join(tag("div", figure, class_="charts"), tag("p", told, class_="note"))
 
 
@@ -104,7 +109,7 @@ def of_messages(timeline: Timeline, graph: nx.Graph, chosen: Sequence[Edge]) -> 
     width_s, routes = end_s / BINS, Ways(graph)
     megabits = {edge: [0.0] * BINS for edge in chosen}
     for span in sends:
-        crossed = [edge for edge in routes(span.node, _receiver(span.name)) if edge in megabits]
+        crossed = [edge for edge in routes(span.node, span.receiver) if edge in megabits]
         if not crossed or span.start_s >= end_s:
             continue
         first, last = span.start_s / width_s, min(span.end_s / width_s, float(BINS))
@@ -122,7 +127,3 @@ def of_messages(timeline: Timeline, graph: nx.Graph, chosen: Sequence[Edge]) -> 
         for edge, bins in megabits.items()
     }
     return Loads(lines, until_s)
-
-
-def _receiver(name: str) -> str:
-    return name.rpartition(" to ")[2]

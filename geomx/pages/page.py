@@ -14,9 +14,10 @@ from typing import Any
 import networkx as nx
 
 from geomx.pages import gantt, loads, wan
-from geomx.pages.charts import Series, legend_key, line_chart
+from geomx.pages.charts import Series, legend_key, line_chart, time_axis
 from geomx.pages.commands import command_line
 from geomx.pages.markup import Markup, tag
+from geomx.pages.utilisation import UTILISATION, Use, Uses
 from geomx.results.files import Row
 from geomx.results.results import Results
 from geomx.results.tables import remark, title
@@ -48,20 +49,23 @@ def render(
     """
     summary = results.summary
     order = list(graph.nodes) if graph is not None else []
+    clock = units.time_unit(summary["seconds"])
+    pace = units.time_unit(summary["seconds_per_iteration"]["mean"])
     picture = wan.drawing(results.links, graph, summary["seconds"], results.edges)
     body = [
         _header(summary),
         tag("p", under_way, class_="note") if under_way else _banner(summary),
-        _headline(summary, results.iterations, ended=not under_way),
-        section("Progress", *_curves(results)),
-        section("Where an iteration goes", *_breakdown(results.iterations)),
+        _headline(summary, results.iterations, pace, ended=not under_way),
+        section("Progress", *_curves(results, clock, pace)),
+        section("Where an iteration goes", *_breakdown(results.iterations, pace)),
         explained or Markup(""),
-        section("Timeline", gantt.timeline(timeline.spans, results.iterations, order),
+        section("Timeline", gantt.timeline(timeline.spans, results.iterations, order, clock),
                  _dropped(timeline)),
-        section("The WAN", *([wan.legend(), picture] if picture else [])),
+        section("The WAN", *([wan.legend(), picture, note(UTILISATION)] if picture else [])),
         section("Load of the edges",
-                 loads.chart(results.directory, timeline, graph, results.edges)),
-        section("Load per link", *_links(results, graph)),
+                 loads.chart(results.directory, timeline, graph, results.edges, clock)),
+        section("Load per link", *_links(results, graph),
+                note("" if picture or not results.links else UTILISATION)),
         section("Plugins in Python", *_python(summary)),
         section("Summary", _summary_table(summary), note(remark(summary))),
         footer(_BESIDE),
@@ -143,7 +147,9 @@ def _banner(summary: Mapping[str, Any]) -> Markup:
     return tag("p", heading, reason, tag("br"), kept, class_="banner")
 
 
-def _headline(summary: Mapping[str, Any], rows: Sequence[Row], ended: bool) -> Markup:
+def _headline(
+    summary: Mapping[str, Any], rows: Sequence[Row], pace: units.TimeUnit, ended: bool
+) -> Markup:
     per_iteration, sent = summary["seconds_per_iteration"], summary["bytes"]
     accuracy = summary["accuracy"]
     wan_bytes = sent["wan_push"] + sent["wan_pull"]
@@ -151,8 +157,8 @@ def _headline(summary: Mapping[str, Any], rows: Sequence[Row], ended: bool) -> M
     directions = f"push {units.size(sent['wan_push'])}, pull {units.size(sent['wan_pull'])}"
     traffic = [("over the WAN", units.size(wan_bytes), directions)]  # known at the end
     tiles = [
-        ("time per iteration", units.duration(per_iteration["mean"]),
-         f"95th percentile {units.duration(per_iteration['p95'])}"),
+        ("time per iteration", pace.show(per_iteration["mean"]),
+         f"95th percentile {pace.show(per_iteration['p95'])}"),
         ("total time" if ended else "time so far", units.duration(summary["seconds"]),
          f"{clock}, {units.number(summary['samples_per_second'])} samples/s"),
         *(traffic if ended else ()),
@@ -178,7 +184,7 @@ def _waiting(rows: Sequence[Row]) -> float | None:
     return sum(row["wait_s"] for row in rows) / took if took > 0 else None
 
 
-def _curves(results: Results) -> list[Markup]:
+def _curves(results: Results, clock: units.TimeUnit, pace: units.TimeUnit) -> list[Markup]:
     rows, evaluations = results.iterations, results.evaluations
     trained = [row for row in rows if row["loss"] is not None]
     loss = [by_iteration("training, mean of workers", "series-0", trained, "end_s", training_loss)]
@@ -186,19 +192,16 @@ def _curves(results: Results) -> list[Markup]:
     if evaluations:
         loss.append(_held_out(evaluations, "loss"))
         accuracy.append(_held_out(evaluations, "accuracy"))
-    unit, per_unit = units.time_unit(max(map(iteration_s, rows), default=0.0))
-    took = by_iteration(
-        "mean, band: fastest to slowest", "series-2", rows, "iteration",
-        lambda row: iteration_s(row) / per_unit,
-    )  # fmt: skip
+    told = "mean, band: fastest to slowest"
+    took = by_iteration(told, "series-2", rows, "iteration", iteration_s)
+    time = time_axis(clock)
     figures = [
-        line_chart("Loss over time", loss, x_label="seconds", x_text=units.duration,
-                   y_text=units.decimals),
-        line_chart("Accuracy over time", accuracy, x_label="seconds", x_text=units.duration,
-                   y_text=units.share, y_range=(None, 1.0)),
-        line_chart(f"Time per iteration, in {unit}", [took], x_label="iteration",
+        line_chart("Loss over time", loss, **time, y_text=units.decimals),
+        line_chart("Accuracy over time", accuracy, **time, y_text=units.share,
+                   y_range=(None, 1.0)),
+        line_chart(f"Time per iteration, in {pace.name}", [took], x_label="iteration",
                    x_text=lambda x: f"iteration {x:.0f}", y_range=(0.0, None),
-                   y_text=lambda y: units.duration(y * per_unit)),
+                   y_text=pace.show, y_unit=pace.seconds),
     ]  # fmt: skip
     shown = [figure for figure in figures if figure]
     return [tag("div", *shown, class_="charts")] if shown else []
@@ -237,7 +240,7 @@ def by_iteration(
     return Series(name, style, points, low, high)
 
 
-def _breakdown(rows: Sequence[Row]) -> list[Markup]:
+def _breakdown(rows: Sequence[Row], pace: units.TimeUnit) -> list[Markup]:
     """Return mean compute and wait of the workers of each party, as bars on a common scale."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -252,7 +255,7 @@ def _breakdown(rows: Sequence[Row]) -> list[Markup]:
     lines = []
     for party in gantt.spread(list(means), MOST_PARTIES):
         compute, wait = means[party]
-        tip = f"{party}\ncompute {units.duration(compute)}\nwait {units.duration(wait)}"
+        tip = f"{party}\ncompute {pace.show(compute)}\nwait {pace.show(wait)}"
         bar = tag(
             "div",
             _fill(compute / longest, "c-compute"),
@@ -260,7 +263,7 @@ def _breakdown(rows: Sequence[Row]) -> list[Markup]:
             class_="stack",
             data_tip=tip,
         )
-        told = f"{units.duration(compute)} + {units.duration(wait)}"
+        told = f"{pace.show(compute)} + {pace.show(wait)}"
         lines.append(tag("tr", tag("th", party), tag("td", bar), tag("td", told, class_="num")))
     keys = (legend_key("compute", "c-compute"), legend_key("wait", "c-wait"))
     note = f"The mean of all iterations, party by party; {len(means)} parties"
@@ -284,7 +287,7 @@ def _dropped(timeline: Timeline) -> Markup:
 
 
 def _links(results: Results, graph: nx.Graph | None) -> list[Markup]:
-    uses = wan.Uses(results.links, graph, results.summary["seconds"], results.edges)
+    uses = Uses(results.links, graph, results.summary["seconds"], results.edges)
     most = max((row["bytes"] for row in results.links), default=0) or 1  # one scale for both tables
     parts = []
     for kind, heading in (("wan", "WAN"), ("lan", "LAN")):
@@ -300,11 +303,10 @@ def _links(results: Results, graph: nx.Graph | None) -> list[Markup]:
         if rest:
             told = f"{len(rest)} more links carried {units.size(sum(r['bytes'] for r in rest))}."
             parts.append(tag("p", f"{told} links.csv has them all.", class_="note"))
-    told = "Utilisation is that of the busiest edge of the route, with what others send over it."
-    return [*parts, tag("p", told, class_="note")] if parts else []
+    return parts
 
 
-def _link(row: Row, most: int, use: wan.Use) -> Markup:
+def _link(row: Row, most: int, use: Use) -> Markup:
     name = f"{row['source']} → {row['target']}"
     tip = f"{name}\n{row['bytes']:,} bytes in {row['messages']:,} messages"
     tip += f"\nsending for {units.duration(row['busy_s'])}\n{use}"

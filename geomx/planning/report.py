@@ -19,10 +19,10 @@ from rich.text import Text
 
 from geomx.experiment.experiment import Experiment
 from geomx.options.schema import TO_ACCURACY
-from geomx.pages.bars import Panel, bars
+from geomx.pages.bars import Chart, Panel
 from geomx.pages.commands import command_line
 from geomx.pages.markup import Markup, tag
-from geomx.pages.page import document, footer, section
+from geomx.pages.page import document, footer, note, section
 from geomx.pages.picture import standalone
 from geomx.planning.candidates import BASELINE
 from geomx.planning.certainty import Certainty, Fidelity
@@ -104,10 +104,9 @@ class Plan:
         }  # fmt: skip
         made = cls(directory, content)
         write_json(directory / "plan.json", content)
-        chart = made.chart()
-        picture = standalone(chart, made.condition)
+        picture = standalone(made.chart().picture(), made.condition)
         write_text(directory / "chart.svg", picture)
-        write_text(directory / "report.html", made.page(chart))
+        write_text(directory / "report.html", made.page())
         return made
 
     # ---- text ----
@@ -201,7 +200,7 @@ class Plan:
             columns.append((f"live: {self.aim}", lambda rank, row: units.duration(_live(row))))
         return columns
 
-    def chart(self) -> Markup:
+    def chart(self) -> Chart:
         """Return bars of the ranked time and of the bytes, the best first."""
         rows = [row for _, row in self._lines()]
         base = next((row for row in rows if row["name"] == BASELINE.name), None)
@@ -215,14 +214,10 @@ class Plan:
             texts = [show(value) for value in values]
             panels.append(Panel(title, values, texts, figure(base) if base else None))
         special = rows.index(base) if base else None
-        return bars(self.condition, [row["name"] for row in rows], panels, special)
+        return Chart(self.condition, [row["name"] for row in rows], panels, special)
 
-    def page(self, chart: Markup) -> str:
-        """Return ``report.html``.
-
-        Args:
-            chart: From `chart`.
-        """
+    def page(self) -> str:
+        """Return ``report.html``."""
         head = tag(
             "header",
             tag("p", "geomx · plan", class_="eyebrow"),
@@ -253,11 +248,11 @@ class Plan:
         parts = [
             head,
             section("What to run", command, *(tag("p", sentence) for sentence in self.verdict())),
-            section("At a glance", chart),
             section(
-                "The ranking", ranking,
-                *(tag("p", note, class_="note") for note in (STAR, *self._notes())),
+                "At a glance", self.chart().on_page(),
+                note(f"The best comes first, by {self.aim}. The dashed line is {BASELINE.name}."),
             ),
+            section("The ranking", ranking, *map(note, (STAR, *self._notes()))),
             section("Not ranked", *beyond),
             footer("plan.json, chart.svg; candidates/ and alone/ with a folder per run."),
         ]  # fmt: skip

@@ -183,7 +183,7 @@ def comparison_rows(comparison: Mapping[str, Any]) -> Iterator[tuple[str, str, s
         if group == "parameters":
             continue
         for name, entry in entries.items():
-            show = _printer(group)
+            show = _printer(group, entries)
             label = f"{_NAMES.get(group, group)}, {name}"
             if group == "bytes":
                 label = _NAMES.get(name, name)
@@ -194,7 +194,9 @@ def comparison_rows(comparison: Mapping[str, Any]) -> Iterator[tuple[str, str, s
     yield "parameters, largest relative difference", "", "", shown
 
 
-def _printer(group: str) -> Any:
+def _printer(group: str, entries: Mapping[str, Any]) -> Any:
     if group == "bytes":
         return units.size
-    return units.duration if group == "seconds_per_iteration" else units.decimals
+    if group == "seconds_per_iteration":
+        return units.time_unit(entries["mean"]["live"]).show
+    return units.decimals

@@ -40,6 +40,11 @@ class Span(NamedTuple):
         """Its end."""
         return self.start_s + self.duration_s
 
+    @property
+    def receiver(self) -> str:
+        """The node to which a message is sent, of spans of the category ``send``."""
+        return self.name.rpartition(" to ")[2]
+
 
 class Counter(NamedTuple):
     """A value that holds from `time_s` until the next of the same name."""

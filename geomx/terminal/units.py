@@ -6,6 +6,7 @@ Bytes are decimal (1 MB is 1,000,000 bytes), like link speeds.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 DASH = "-"
 
@@ -35,11 +36,34 @@ def duration(seconds: float | None) -> str:
     return f"{_three_digits(seconds)} s"
 
 
-def time_unit(longest_s: float) -> tuple[str, float]:
-    """Return the unit in which `duration` shows a time, and its seconds, for axes of charts."""
-    if longest_s < 0.9995e-3:
-        return "µs", 1e-6
-    return ("ms", 1e-3) if longest_s < 0.9995 else ("s", 1.0)
+class TimeUnit(NamedTuple):
+    """A unit in which all values of one quantity are shown, so that they can be compared.
+
+    Attributes:
+        name: ``s``, ``ms`` or ``µs``.
+        seconds: Its length.
+    """
+
+    name: str
+    seconds: float
+
+    def show(self, seconds: float | None) -> str:
+        """Format seconds in this unit: ``1,204 ms``, ``0.0831 s``."""
+        if seconds is None or not math.isfinite(seconds):
+            return DASH
+        value = seconds / self.seconds
+        if 0 < abs(value) < 0.995:
+            told = f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"
+        else:
+            told = _three_digits(value)
+        return f"{told} {self.name}"
+
+
+def time_unit(seconds: float | None) -> TimeUnit:
+    """Return the unit in which `duration` shows a time; seconds where it is unknown."""
+    if seconds is None or seconds >= 0.9995 or not seconds > 0:
+        return TimeUnit("s", 1.0)
+    return TimeUnit("ms", 1e-3) if seconds >= 0.9995e-3 else TimeUnit("µs", 1e-6)
 
 
 def number(value: float | None) -> str:
