@@ -38,8 +38,8 @@ COUNTS = {
     "non_finite_pushes": ("geomx_non_finite_pushes", "Pushes with NaN or infinite values."),
 }
 LINK = ("node", "peer", "network")
-RESIDUALS_EVERY_S = 10.0
-"""Least time between two computations of residual norms, which read all that codecs keep."""
+RESIDUALS_SHARE = 0.01
+"""Largest share of time for computing residual norms, which reads all that codecs keep."""
 
 
 class Steps:
@@ -242,9 +242,10 @@ class NodeMetrics(Collector):
             "Euclidean norm of what codecs with error feedback keep for later rounds.",
             labels=["node", "direction"],
         )
-        if self._residuals is not None and time.monotonic() >= self._norms_due_s:
+        now_s = time.monotonic()
+        if self._residuals is not None and now_s >= self._norms_due_s:
             self._norms = self._residuals()
-            self._norms_due_s = time.monotonic() + RESIDUALS_EVERY_S
+            self._norms_due_s = now_s + (time.monotonic() - now_s) / RESIDUALS_SHARE
         for direction, norm in self._norms.items():
             if norm > 0:
                 norms.add_metric([self._node.name, direction], norm)

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/natives.h"
+#include "tests/cluster.h"
 #include "tests/seeds.h"
 #include "tests/slices.h"
 
@@ -78,6 +79,31 @@ TEST(TwoBitLosesNothing) {
     // The residual is below a fixed threshold, and nearly 0 with an adaptive scale.
     for (const double value : left) CHECK(std::fabs(value) < (fixed ? 0.25001 : 0.02));
   });
+}
+
+// A local server keeps a residual for each shard, and its report is the norm of all of them.
+TEST(ANodeReportsTheNormOfItsResiduals) {
+  check::Plan plan;
+  plan.parties = {1, 2};
+  plan.wan_push.codecs = {TwoBit(1)};
+  check::Cluster cluster(1, plan);
+  constexpr std::uint32_t kElements = 40;
+  cluster.Declare(0, kElements, {{.elements = 24}, {.index = 1, .offset = 24, .elements = 16}});
+  cluster.Init(0, Values(kElements, 0.0f));
+  cluster.RequestAll(0);
+  cluster.Drive();
+  for (const double kept : {0.25, 0.5, 0.75, 0.0, 0.25}) {  // of the party of two: 1 is sent
+    for (const NodeId worker : cluster.workers) cluster.Push(worker, 0, Values(kElements, 0.125f));
+    cluster.Drive();
+    const double norm = cluster.node(cluster.servers[1]).ResidualNorm(Direction::kPush);
+    CHECK_NEAR(norm, kept * std::sqrt(static_cast<double>(kElements)), 1e-6);
+  }
+  const Node& other = cluster.node(cluster.servers[0]);
+  CHECK_NEAR(other.ResidualNorm(Direction::kPush), 0.625 * std::sqrt(40.0), 1e-6);
+  CHECK_EQ(other.ResidualNorm(Direction::kPull), 0.0);
+  for (const NodeId id : {cluster.workers[0], cluster.globals[0]}) {
+    CHECK_EQ(cluster.node(id).ResidualNorm(Direction::kPush), 0.0);
+  }
 }
 
 TEST(TwoBitSizesFollowTheFormula) {
