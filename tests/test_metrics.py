@@ -30,6 +30,7 @@ from geomx.metrics.families import NodeMetrics
 from geomx.metrics.server import Federation, fetch, serve
 from geomx.metrics.top import Reading, link_rows, node_rows, round_rows, shown, slowest
 from geomx.options.schema import MetricsOptions
+from geomx.results.mean_rounds import PARTS, Servers
 from geomx.testing.worlds import cluster
 from tests.ports import free_port
 
@@ -212,29 +213,43 @@ def test_top_divides_a_round_into_phases_and_names_the_last(job: Cluster) -> Non
     worker, other = job.workers[:2]
     server, central = job.party_of(worker).server, job.global_servers[0]
 
-    def reading(rounds: int) -> Reading:
-        families: list[Any] = []
+    def counts(rounds: int) -> dict[str, dict[str, Any]]:
         told = stats(central.name, 0)
         told["node"] |= {"rounds": rounds}
-        told["links"][0] |= {"push_values": (rounds, 0.5 * rounds)}
+        told["links"][0] |= {"push_values": (rounds, 0.5 * rounds), "pull_values": (0, 0.0)}
         phases = {"compute": 2.0 * rounds, "gather": 1.0 * rounds, "answer": 4.0 * rounds}
         children = {worker.name: (rounds // 4, 0.0), other.name: (rounds - rounds // 4, 0.0)}
         told["rounds"] = rounds_of(phases, children)
-        families += NodeMetrics(server, job, lambda: told).collect()
         hub = stats(server.name, 0)
         hub["node"] |= {"rounds": rounds}
-        hub["links"][0] |= {"pull_values": (rounds, 0.75 * rounds)}
+        hub["links"][0] |= {"pull_values": (rounds, 0.75 * rounds), "push_values": (0, 0.0)}
         phases = {"compute": 6.0 * rounds, "gather": 1.0 * rounds}
         hub["rounds"] = rounds_of(phases, {server.name: (rounds, 2.5 * rounds)})
-        families += NodeMetrics(central, job, lambda: hub).collect()
+        return {server.name: told, central.name: hub}
+
+    def reading(rounds: int) -> Reading:
+        families: list[Any] = []
+        for name, told in counts(rounds).items():
+            families += NodeMetrics(job.node(name), job, lambda told=told: told).collect()
         return Reading.of(float(rounds), families)
 
+    at_the_end = Servers()
+    for name, told in counts(8).items():
+        at_the_end.add(name, told | {"residuals": {"push": 0.5, "pull": 0.0}})
+    at_the_end.add(worker.name, stats(server.name, 0))  # it has no rounds
+    found = at_the_end.summary()
+    assert found["mean_round"][server.name] == {
+        "shard_rounds": 8, "compute_s": 2.0, "gather_s": 1.0, "push_s": 0.5, "held_s": 2.5,
+        "pull_s": 0.75, "rest_s": 0.25, "last": other.name, "last_share": 0.75,
+    }  # fmt: skip
+    assert [*found["mean_round"]] == [server.name, central.name] == [*found["residual_norms"]]
+    assert found["residual_norms"][server.name] == {"push": 0.5}
     row, last = round_rows(reading(4), reading(12))
     assert (row.name, last.name) == (server.name, central.name)
-    assert (row.compute_s, row.gather_s, row.push_s) == (2.0, 1.0, 0.5)
-    assert (row.held_s, row.pull_s, row.rest_s) == (2.5, 0.75, 0.25)
-    assert row.whole_s == 7.0 == last.whole_s
-    assert (row.last, row.last_share) == (other.name, 0.75)
+    assert (row.mean.compute_s, row.mean.gather_s, row.mean.push_s) == (2.0, 1.0, 0.5)
+    assert (row.mean.held_s, row.mean.pull_s, row.mean.rest_s) == (2.5, 0.75, 0.25)
+    assert row.mean.whole_s == 7.0 == last.mean.whole_s
+    assert (row.mean.last, row.mean.last_share) == (other.name, 0.75)
     console = Console(width=140, record=True, file=io.StringIO())
     console.print(shown(reading(4), reading(12)))
     shown_row = rf"{server.name} .* 7 s .* 2 s .* 2\.50 s .*\b{other.name.rpartition('/')[2]} 75%"
@@ -306,6 +321,12 @@ def test_a_live_run_serves_what_its_files_say(tmp_path: Path) -> None:
         assert run.wait() == 0, run.communicate()[0]
     finally:
         run.kill()
+    found = json.loads((tmp_path / "run/summary.json").read_text())
+    mean = found["mean_round"]["beijing/server"]
+    assert mean["shard_rounds"] == 3 * steps
+    in_rounds_s = steps * sum(mean[f"{part}_s"] for part in PARTS)  # a shard is always in one
+    assert found["seconds"] - 1.0 < in_rounds_s < found["seconds"] + 10.0  # from its initial value
+    assert set(found["residual_norms"]) == {"beijing/server", "chengdu/server"}
     with (tmp_path / "run/links.csv").open() as file:
         links = list(csv.DictReader(file))
     ends = ("beijing/worker0", "beijing/server")
@@ -325,6 +346,14 @@ def test_a_live_run_serves_what_its_files_say(tmp_path: Path) -> None:
     assert set(norms) == {"beijing/server", "chengdu/server"} and min(norms.values()) > 0
     (row,) = (row for row in round_rows(trained[0], trained[-1]) if row.name == "beijing/server")
     span_s = trained[-1].time_s - trained[0].time_s
-    shards = row.whole_s * row.per_s  # each of three is in one phase at any time
+    shards = row.mean.whole_s * row.per_s  # each of three is in one phase at any time
     assert abs(shards - 3) * span_s < 0.5
-    assert min(row.compute_s, row.push_s or 0.0, row.held_s or 0.0, row.pull_s or 0.0) > 0
+    assert (
+        min(
+            row.mean.compute_s,
+            row.mean.push_s or 0.0,
+            row.mean.held_s or 0.0,
+            row.mean.pull_s or 0.0,
+        )
+        > 0
+    )

@@ -92,6 +92,24 @@ def test_the_costs_of_plugins_in_python_are_shown(tmp_path: Path) -> None:
     assert "Plugins in Python" not in page_of(tmp_path / "plain")
 
 
+def test_mean_rounds_and_residuals_of_servers_are_shown(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, header(mode="live"), render=render)
+    seconds, rounds = record(recorder, iterations=20)
+    server, hub = "beijing/server", "hub/global_server0"
+    phases = {"compute": 2.0, "gather": 0.2, "answer": 1.8}
+    link = {"peer": hub, "push_values": (10, 0.5), "pull_values": (0, 0.0)}
+    counts = {"node": {"rounds": 10}, "links": [link], "residuals": {"push": 1.25}}
+    recorder.servers.add(
+        server, counts | {"rounds": {"phases": phases, "children": {"beijing/worker1": (7, 0.0)}}}
+    )
+    recorder.finish(seconds, rounds, wall_seconds=1.5)
+    text = check(page_of(tmp_path)).text.partition("Where a round goes")[2]
+    for expected in ("400 ms", "200 ms", "20 ms", "50 ms", "beijing/worker1 70 %", "1.25 (push)"):
+        assert expected in text.partition("Timeline")[0], expected
+    run(tmp_path / "simulated")
+    assert "Where a round goes" not in page_of(tmp_path / "simulated")
+
+
 def test_runs_without_numerics_have_no_learning_curves(tmp_path: Path) -> None:
     run(tmp_path, numerics=False)
     text = check(page_of(tmp_path)).text

@@ -143,7 +143,7 @@ ROOMS = {
     "results": "cluster errors network terminal",
     "pages": "cluster errors results terminal",
     "tracking": "experiment plugin results",
-    "metrics": "cluster errors terminal",
+    "metrics": "cluster errors results terminal",
     "live": "cluster errors events experiment frameworks limits metrics network options plugin"
     " pages results scenario terminal tracking training version workload",
     "virtual": "cluster errors live terminal",

@@ -324,8 +324,7 @@ class Collector:
             self._late_s[node.name] = late_s
         elif "recovered" in note:
             if self._started_s is not None:
-                at_s = note["recovered"] - self._started_s
-                self._recovered[node.name].append(at_s)
+                self._recovered[node.name].append(note["recovered"] - self._started_s)
         elif "iteration" in note:
             self._iteration(node, note, advance)
         elif "waits" in note:
@@ -379,6 +378,7 @@ class Collector:
             record_traffic(self._recorder, node, peer, push, pull, control, link["busy_s"])
         self._spans(node, facts["spans"])
         self._recorder.python(facts["python"])
+        self._recorder.servers.add(node.name, facts)
         if self._experiment.runtime.pace:
             self._recorder.pace(facts["paced_pushes"], facts["behind_s"])
         if facts["spans_dropped"]:

@@ -234,6 +234,7 @@ class Node:
             self._tell_refusals()
             self._tell_total(loop.stats()["refused_callers"])
             report = {**loop.stats(), "spans": loop.spans(), "python": _core.python_costs()}
+            report["residuals"] = loop.residual_norms()
             if self._trains:  # the worker has noted its waits itself
                 report["spans"] = [span for span in report["spans"] if span[1] != "wait"]
         with contextlib.suppress(OSError):  # the disk may be full; the exit status remains

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from geomx.results.mean_rounds import PARTS, MeanRound
 from geomx.terminal import units
 
 Labels = tuple[tuple[str, str], ...]
@@ -78,31 +79,11 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class RoundRow:
-    """The mean round of a server's shards between two readings, in seconds.
-
-    The phases of a party are those of docs/metrics.md: until the first and until the last worker
-    has contributed (`compute_s`, `gather_s`), until the party's sum has left (`push_s`), waiting at
-    global servers for other parties (`held_s`), until the answer has left (`pull_s`), and the rest,
-    propagation and handling (`rest_s`). Global servers have the first two. `last` is the child that
-    was last most often, and `last_share` the share of rounds in which it was.
-    """
+    """The mean round of a server's shards between two readings, and its rounds per second."""
 
     name: str
     per_s: float
-    compute_s: float
-    gather_s: float
-    push_s: float | None
-    held_s: float | None
-    pull_s: float | None
-    rest_s: float | None
-    last: str
-    last_share: float
-
-    @property
-    def whole_s(self) -> float:
-        """From one round to the next."""
-        parts = (self.push_s, self.held_s, self.pull_s, self.rest_s)
-        return self.compute_s + self.gather_s + sum(part or 0.0 for part in parts)
+    mean: MeanRound
 
 
 @dataclass(frozen=True)
@@ -198,36 +179,21 @@ def round_rows(before: Reading, now: Reading) -> list[RoundRow]:
         ]
         if not phases or not rounds:  # workers complete rounds as well, without phases
             continue
-        phase = {
-            labels["phase"]: grown("geomx_round_phase_seconds_total", **labels) / rounds
-            for labels in phases
+        spent = {
+            labels["phase"]: grown("geomx_round_phase_seconds_total", **labels) for labels in phases
         }
-        push_s = held_s = pull_s = rest_s = None
-        if "answer" in phase:
-            push_s = grown("geomx_send_seconds_sum", node=name, direction="push") / rounds
-            held_s = grown("geomx_held_seconds_total", peer=name) / rounds
-            pull_s = grown("geomx_send_seconds_sum", peer=name, direction="pull") / rounds
-            rest_s = max(0.0, phase["answer"] - push_s - held_s - pull_s)
+        answering_s = (
+            grown("geomx_send_seconds_sum", node=name, direction="push"),
+            grown("geomx_held_seconds_total", peer=name),
+            grown("geomx_send_seconds_sum", peer=name, direction="pull"),
+        )
         last = {
             labels["peer"]: grown("geomx_last_contributions_total", **labels)
             for labels, _ in now.each("geomx_last_contributions_total")
             if labels["node"] == name
         }
-        who = max(last, key=lambda peer: last[peer], default="")
-        rows.append(
-            RoundRow(
-                name=name,
-                per_s=rounds / max(1e-9, now.time_s - before.time_s),
-                compute_s=phase.get("compute", 0.0),
-                gather_s=phase.get("gather", 0.0),
-                push_s=push_s,
-                held_s=held_s,
-                pull_s=pull_s,
-                rest_s=rest_s,
-                last=who if last.get(who) else "",
-                last_share=last.get(who, 0.0) / rounds,
-            )
-        )
+        per_s = rounds / max(1e-9, now.time_s - before.time_s)
+        rows.append(RoundRow(name, per_s, MeanRound.of(rounds, spent, answering_s, last)))
     return rows
 
 
@@ -293,18 +259,18 @@ def shown(before: Reading, now: Reading) -> Group:
         title="a shard's mean round", title_justify="left", expand=True, collapse_padding=True
     )
     rounds.add_column("server", no_wrap=True)
-    for column in ("time", "compute", "gather", "push", "held", "pull", "rest"):
+    for column in ("time", *PARTS):
         rounds.add_column(column, justify="right")
     rounds.add_column("last", no_wrap=True)
     served = round_rows(before, now)
     for turn in served:
         party = f"{turn.name.rpartition('/')[0]}/"
-        parts = (turn.compute_s, turn.gather_s, turn.push_s, turn.held_s, turn.pull_s, turn.rest_s)
+        mean = turn.mean
         rounds.add_row(
             turn.name,
-            units.duration(turn.whole_s),
-            *("" if part is None else units.duration(part) for part in parts),
-            f"{turn.last.removeprefix(party)} {turn.last_share:.0%}" if turn.last else "",
+            units.duration(mean.whole_s),
+            *("" if part is None else units.duration(part) for part in mean.parts_s),
+            f"{mean.last.removeprefix(party)} {mean.last_share:.0%}" if mean.last else "",
         )
     links = Table(title="links", title_justify="left", expand=True)
     links.add_column("from")

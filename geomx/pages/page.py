@@ -13,7 +13,7 @@ from typing import Any
 
 import networkx as nx
 
-from geomx.pages import gantt, loads, wan
+from geomx.pages import gantt, loads, rounds, wan
 from geomx.pages.charts import Series, legend_key, line_chart, time_axis
 from geomx.pages.commands import command_line
 from geomx.pages.markup import Markup, tag
@@ -58,6 +58,7 @@ def render(
         _headline(summary, results.iterations, pace, ended=not under_way),
         section("Progress", *_curves(results, clock, pace)),
         section("Where an iteration goes", *_breakdown(results.iterations, pace)),
+        section("Where a round goes", *rounds.tables(summary)),
         explained or Markup(""),
         section("Timeline", gantt.timeline(timeline.spans, results.iterations, order, clock),
                  _dropped(timeline)),
@@ -291,7 +292,8 @@ def _links(results: Results, graph: nx.Graph | None) -> list[Markup]:
     most = max((row["bytes"] for row in results.links), default=0) or 1  # one scale for both tables
     parts = []
     for kind, heading in (("wan", "WAN"), ("lan", "LAN")):
-        rows = sorted((r for r in results.links if r["kind"] == kind), key=lambda r: -r["bytes"])
+        rows = [row for row in results.links if row["kind"] == kind and row["bytes"]]
+        rows.sort(key=lambda row: -row["bytes"])
         if not rows:
             continue
         shown = rows[: MOST_LINKS[kind]]

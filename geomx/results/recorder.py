@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from geomx.results import tables
 from geomx.results.files import Row, Table, write_arrays, write_json, write_network, write_text
 from geomx.results.follower import Follower
+from geomx.results.mean_rounds import Servers
 from geomx.results.participation import Participation
 from geomx.results.results import Results
 from geomx.results.rounding import EVALUATIONS, evaluation_row, figure, rounded
@@ -76,6 +77,7 @@ class Recorder:
         self._skipped = 0
         self._faults: list[dict[str, Any]] = []
         self.participation: Participation | None = None
+        self.servers = Servers()
         self._python: dict[str, tuple[float, ...]] = {}
         self._busiest: tuple[str, float] | None = None
         self._pushes = 0
@@ -370,6 +372,7 @@ class Recorder:
             "loss": known["loss"],
             "skipped_iterations": self._skipped,
             "python": self._python_per_iteration(),
+            **self.servers.summary(),
             "busiest_endpoint": self._busiest_endpoint(seconds),
             "behind_pace_s": rounded(self._behind_s / max(1, self._pushes)),
             "wall_seconds": wall_seconds,
