@@ -23,6 +23,7 @@ from geomx.errors import ConfigError
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.validation import validate
 from geomx.network.files import read_network
+from geomx.options.schema import SimOptions
 from geomx.plugin.registration import DEFAULT_SYNC
 from geomx.plugin.registry import Registry
 from geomx.results.prediction import compare
@@ -94,6 +95,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Build:
             workload=workload,
             selection=selection,
             evaluate_every=ITERATIONS,
+            # A trace takes a quarter of the time; the runs without numerics write theirs.
+            sim=SimOptions(max_spans=0) if numerics else SimOptions(),
         )
         validate(experiment)
         return execute(experiment, tmp_path_factory.mktemp("run"))

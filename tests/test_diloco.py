@@ -130,7 +130,8 @@ def test_the_peak_of_traffic_is_one_fragment(
     peaks = []
     for count in (1, fragments):
         options = {"h": 8, "fragments": count, "tau": 1}
-        run = simulate(network(1, 1), workload, ("diloco", options), iterations=41)
+        more = {"iterations": 41, "sim": SimOptions()}  # with its trace
+        run = simulate(network(1, 1), workload, ("diloco", options), **more)
         peaks.append(max(wan_by_iteration(run, 8 // fragments)[:-1]))
     assert peaks[1] == pytest.approx(peaks[0] / fragments, rel=0.01)
     assert peaks[0] == expected_bytes(workload)

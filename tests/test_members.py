@@ -33,7 +33,7 @@ def words(folder: Path, scenario: str, *more: str) -> list[str]:
     return [
         f"network={network}", "iterations=20", "faults.on_loss=continue", f"scenario={scenario}",
         "workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20",
-        f"hydra.run.dir={folder}", *more,
+        "sim.max_spans=0", f"hydra.run.dir={folder}", *more,
     ]  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def words(
     return [
         f"network={path}", "iterations=12", "faults.on_loss=continue", *quorum,
         "workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20",
-        f"hydra.run.dir={folder}", *more,
+        "sim.max_spans=0", f"hydra.run.dir={folder}", *more,
     ]  # fmt: skip
 
 
