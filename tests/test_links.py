@@ -37,6 +37,9 @@ delay_ms: 5
 lan: {mbps: 10000, delay_ms: 0.05}
 """
 
+# For laws that do not depend on values or sizes: it starts without MXNet.
+SMALL = ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
+
 
 def live(folder: Path, *words: str) -> Results:
     """Run live, with files in `folder`."""
@@ -53,6 +56,7 @@ def live(folder: Path, *words: str) -> Results:
         pytest.param(["+sync=fsa", "+accel=[p3]"], marks=pytest.mark.needs("fsa", "p3")),
         pytest.param(
             [
+                *SMALL,
                 "+sync=hfa",
                 "sync.k1=3",
                 "sync.k2=2",
@@ -119,8 +123,6 @@ def command_line(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-# The values do not matter here.
-SMALL = ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
 APART = ["emulate=netns", "+sync=fsa", "faults.suspect_s=2", *SMALL]
 
 
@@ -165,8 +167,8 @@ def simulated(folder: Path, inject: Injection | None, *words: str) -> Results:
     """Simulate a run with a SimPy process that disturbs its links."""
     network = folder.parent / "network.yaml"
     network.write_text(NETWORK)
-    experiment, _ = compose([f"network={network}", "iterations=12", *words])
-    recorder = Recorder(folder, {**experiment.header(), "mode": "sim"})
+    experiment, _ = compose([f"network={network}", "iterations=12", "sim.max_spans=0", *words])
+    recorder = Recorder(folder, {**experiment.header(), "mode": "sim"}, max_spans=0)
     recorder.network(experiment.cluster.graph)
     simulation = Simulation(experiment, recorder)
     if inject is not None:
@@ -198,7 +200,6 @@ def cut(for_s: float) -> Injection:
     return inject
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.needs("fsa", "hfa", "p3", "bisparse")
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ NETWORK: dict[str, Any] = {
     },
     "delay_ms": 5,
 }
+# Starts quickly, without MXNet; a step takes as long as one of the default workload.
+TINY = ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
 DURABLE = "faults.durable=log"
 CUT = "faults.log_mb=0"  # logs are replaced as often as that is possible
 
@@ -34,8 +36,8 @@ CUT = "faults.log_mb=0"  # logs are replaced as often as that is possible
 def run(folder: Path, *words: str, mode: str = "live") -> Results:
     network = folder.parent / "network.yaml"
     network.write_text(str(NETWORK))
-    shared = [f"network={network}", "iterations=40", f"hydra.run.dir={folder}"]
-    return runner.run(f"mode={mode}", *shared, *words)
+    shared = [f"network={network}", "iterations=40", "sim.max_spans=0"]
+    return runner.run(f"mode={mode}", *shared, f"hydra.run.dir={folder}", *words)
 
 
 def check_equal(one: Results, other: Results) -> None:
@@ -87,7 +89,7 @@ def killer(folder: Path, nodes: list[str], every_s: float) -> Iterator[list[str]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["+accel=[p3]"], ["+sync=hfa", "+accel=[bisparse]"]])
+@pytest.mark.parametrize("words", [["+accel=[p3]"], [*TINY, "+sync=hfa", "+accel=[bisparse]"]])
 def test_killed_nodes_resume_where_they_were(tmp_path: Path, words: list[str]) -> None:
     calm = run(tmp_path / "calm", *words, mode="sim")
     nodes = ["hub/global_server0", "west/server", "hub/scheduler", "hub/global_server0"]
@@ -103,8 +105,8 @@ def test_killed_nodes_resume_where_they_were(tmp_path: Path, words: list[str]) -
 
 @pytest.mark.slow
 def test_a_journal_does_not_change_results(tmp_path: Path) -> None:
-    words = ["+sync=hfa", "+accel=[bisparse,p3]"]
-    calm = run(tmp_path / "calm", *words)
+    words = [*TINY, "+sync=hfa", "+accel=[bisparse,p3]", "accel.p3.slice_elements=50"]
+    calm = run(tmp_path / "calm", *words, mode="sim")
     logged = run(tmp_path / "durable", *words, DURABLE)
     check_equal(calm, logged)
     names = {file.name for file in (logged.directory / "durable").glob("*.journal")}
@@ -119,7 +121,7 @@ def test_a_node_that_is_killed_too_often_ends_the_run(tmp_path: Path) -> None:
         pytest.raises(NodeLost, match=r"hub/global_server0 was lost: killed by SIGKILL"),
         killer(folder, ["hub/global_server0"] * 2, 1.5),
     ):
-        run(folder, DURABLE, "faults.restarts=1", "iterations=2000")
+        run(folder, *TINY, DURABLE, "faults.restarts=1", "iterations=2000")
 
 
 def cut_short(journal: Path) -> None:
@@ -157,7 +159,7 @@ def test_a_damaged_journal_ends_the_run(
     thread.start()
     kill = f"scenario=[{{at_s: 0.5, kill: {node}, restart_s: 1.5}}]"
     with pytest.raises(NodeLost, match=sentence):
-        run(folder, DURABLE, "iterations=2000", kill)
+        run(folder, *TINY, DURABLE, "iterations=2000", kill)
     thread.join()
 
 

@@ -30,7 +30,7 @@ from geomx.live.resumption import Resumption
 from geomx.live.step_notes import StepNotes
 from geomx.results.results import Results
 from geomx.training.passes import Backward, Forward
-from tests.test_restarts import CUT, DURABLE, NETWORK, check_equal, process, run
+from tests.test_restarts import CUT, DURABLE, NETWORK, TINY, check_equal, process, run
 
 # ---- one worker ----
 
@@ -194,7 +194,7 @@ def check_like(calm: Results, live: Results) -> None:
 
 
 WORDS = (
-    ["+accel=[p3,bisparse]", "faults.log_sync=true"],
+    [*TINY, "+accel=[p3,bisparse]", "accel.p3.slice_elements=50", "faults.log_sync=true"],
     ["+sync=hfa", "workload.optimizer=adam", CUT],
 )
 
@@ -216,8 +216,8 @@ def test_a_run_that_was_killed_as_a_whole_ends_as_if_it_had_not_been(
 @pytest.mark.slow
 def test_a_run_goes_on_elsewhere_and_on_other_ports(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
-    calm = run(tmp_path / "calm", mode="sim")
-    begin(tmp_path / "before", draw.randint(1, 30), draw.uniform(0, 0.05))
+    calm = run(tmp_path / "calm", *TINY, mode="sim")
+    begin(tmp_path / "before", draw.randint(1, 30), draw.uniform(0, 0.05), *TINY)
     folder = tmp_path / "moved"
     shutil.move(tmp_path / "before", folder)
     journal = opened(durable(folder, "hub/global_server0"))
@@ -239,7 +239,7 @@ def test_a_journal_that_is_damaged_or_missing_is_named_before_anything_starts(
 ) -> None:
     draw = random.Random(seed)
     folder = tmp_path / "run"
-    begin(folder, draw.randint(1, 20), 0.0)
+    begin(folder, draw.randint(1, 20), 0.0, *TINY)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     journal = durable(folder, draw.choice(["hub/global_server0", "west/worker1", "east/server"]))
     content = bytearray(before[journal])
