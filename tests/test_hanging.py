@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 
 SOURCE = '''
 from dataclasses import dataclass
+from pathlib import Path
+import os
 import time
 import geomx
 
@@ -32,7 +34,13 @@ class Options:
 
 MINDED = ("report", "reply", "silent", "coordinator", "process_ticks")
 
+def tell():
+    """Tells the test that what follows hangs."""
+    if "HANGS" in os.environ:
+        Path(os.environ["HANGS"]).touch()
+
 def forever():
+    tell()
     while True:
         pass
 
@@ -51,6 +59,7 @@ class Policy(geomx.SyncPolicy):
         if self.how == "after_step":
             forever()
         if self.how == "sleep":
+            tell()
             time.sleep(20)
         if self.how == "stubborn":
             stubborn()
@@ -82,6 +91,7 @@ class Mind:
     def on_report(self, source, values, now_s):
         if self.how == "coordinator":
             forever()
+        tell()
         return [] if self.how in ("silent", "process_ticks") else [(source, [1.0])]
 
 class Worker(geomx.WorkerSync):
@@ -131,6 +141,7 @@ class Bad:
 
         def look():
             yield env.timeout(1_000_000)
+            tell()
             if how == "process_loops":
                 while True:
                     pass
@@ -222,10 +233,15 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["workload=tiny", "+accel=[bad]", limit, f"hydra.run.dir={tmp_path / 'run'}"]
 
 
+# Every worker hangs in turn, which `after_step` shows; one worker takes a quarter of the time.
+BY_WORKER = ("finished", "report", "reply")
+
+
 @pytest.mark.parametrize("how", WAYS)
 def test_every_hang_in_the_simulator_is_an_error(
-    how: str, words: list[str], tmp_path: Path
+    how: str, words: list[str], network_file: Build, tmp_path: Path
 ) -> None:
+    words += [f"network={network_file(1)}"] if how in BY_WORKER else []
     began = time.monotonic()
     with pytest.raises(GeomxError) as caught:
         geomx.run([*words, f"accel.bad.how={how}"])
@@ -295,16 +311,15 @@ def test_a_signal_ends_a_run_that_hangs(
         own = [f"accel.bad.how={how}", f"hydra.run.dir={place}", "runtime.failure_timeout_s=300"]
         said = [word for word in words if not word.startswith(("hydra", "runtime"))]
         command = [sys.executable, "-m", "geomx", *said, *own, f"mode={mode}", "runtime.pace=false"]
-        started[how] = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-    for how, process in started.items():
-        while not _hangs(tmp_path / how, mode):
+        hangs = tmp_path / f"{how} hangs"
+        started[how] = process = subprocess.Popen(
+            command, env={**os.environ, "HANGS": str(hangs)},
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        while not hangs.exists():
             assert process.poll() is None, process.communicate()
-            time.sleep(0.1)
-    time.sleep(1)
-    for process in started.values():  # at once, because those that loop need the processor
-        process.send_signal(number)
+            time.sleep(0.05)
+        process.send_signal(number)  # before the next starts, because this one may loop
     began = time.monotonic()
     for how, process in started.items():
         _, err = process.communicate(timeout=40)
@@ -314,14 +329,6 @@ def test_a_signal_ends_a_run_that_hangs(
         with pytest.raises(ProcessLookupError):
             os.killpg(process.pid, 0)
     assert not _left(tmp_path)
-
-
-def _hangs(place: Path, mode: str) -> bool:
-    """Return whether the run has started."""
-    if mode == "sim":
-        return (place / "summary.json").exists()
-    notes = place / "nodes" / "hub-scheduler.jsonl"
-    return notes.exists() and "started" in notes.read_text()
 
 
 def _left(folder: Path) -> list[str]:

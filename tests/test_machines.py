@@ -368,7 +368,7 @@ def test_a_log_names_a_hundred_refused_callers_and_counts_all(tmp_path: Path) ->
 def test_a_killed_node_of_a_job_is_restarted(tmp_path: Path) -> None:
     """The others continue, and the new process takes part."""
     scenario = "scenario=[{at_s: 0.5, kill: east/worker1, restart_s: 0.1}]"
-    words = ["faults.on_loss=continue", "iterations=600", "numerics=false", scenario]
+    words = ["faults.on_loss=continue", "iterations=250", "numerics=false", scenario]
     _, results = launch(write(tmp_path), [f"hydra.run.dir={tmp_path}/run", *words])
     assert results is not None
     (fault,) = results.summary["faults"]

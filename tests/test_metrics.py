@@ -317,7 +317,7 @@ def test_a_live_run_serves_what_its_files_say(tmp_path: Path) -> None:
         while run.poll() is None:
             with contextlib.suppress(GeomxError):  # not yet, or no longer
                 readings.append(Reading.of(time.monotonic(), fetch(f"127.0.0.1:{port}")))
-            time.sleep(0.05)
+            time.sleep(0.2)
         assert run.wait() == 0, run.communicate()[0]
     finally:
         run.kill()

@@ -135,6 +135,7 @@ def test_examples_own_tests_pass(installed: Path) -> None:
         "-m",
         "pytest",
         "-q",
+        "-n0",
         "-p",
         "no:cacheprovider",
         "-k",
