@@ -202,5 +202,6 @@ def test_dgt_sends_fewer_blocks_reliably_as_the_loss_falls(
 def test_dgt_learns_over_a_lossy_network(network_file: Build, tmp_path: Path, seed: int) -> None:
     network = network_file(2, 2, loss=0.05)
     run = [f"hydra.run.dir={tmp_path / 'run'}", f"network={network}", f"seed={seed}"]
+    run += ["sim.max_spans=0"]
     results = geomx.run(["+accel=[dgt]", *run, "iterations=100", "evaluate_every=50"])
     assert results.summary["accuracy"]["final"] >= 0.9
