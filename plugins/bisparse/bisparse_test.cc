@@ -1,5 +1,7 @@
 // Bi-Sparse's codecs: nothing is lost, sizes equal the layout, the correct rows are sent, and invalid
 // bytes are refused. A reference follows the definition entry by entry.
+//
+// Runs long, so it is optimised.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -11,7 +11,7 @@ using namespace geomx::net;
 
 namespace {
 
-ConnectionOptions Plain(std::vector<EdgeId> path) {
+ConnectionOptions Along(std::vector<EdgeId> path) {
   ConnectionOptions options;
   options.path = std::move(path);
   options.efficiency = 1.0;
@@ -34,13 +34,13 @@ Time Completion(FlowNetwork& network) {
 TEST(changes_the_rest_of_a_message_takes_the_new_way) {
   FlowNetwork network;
   const EdgeId slow = network.AddEdge(1e6, 0), fast = network.AddEdge(4e6, 0);
-  const ConnectionId moved = network.AddConnection(Plain({slow}));
-  const ConnectionId other = network.AddConnection(Plain({slow}));
+  const ConnectionId moved = network.AddConnection(Along({slow}));
+  const ConnectionId other = network.AddConnection(Along({slow}));
   network.Start(moved, 3e6, 0);
   network.Start(other, 2e6, 0);
   network.NextEvent();
   CHECK_NEAR(network.Left(moved, kSecond), 2.5e6, 1);
-  network.Change(moved, Plain({fast}), kSecond);  // 2.5 MB are left of one, 1.5 MB of the other
+  network.Change(moved, Along({fast}), kSecond);  // 2.5 MB are left of one, 1.5 MB of the other
   network.NextEvent();
   CHECK_NEAR(network.Rate(moved), 4e6, 1);
   CHECK_NEAR(network.Rate(other), 1e6, 1);
@@ -54,7 +54,7 @@ TEST(changes_the_rest_of_a_message_takes_the_new_way) {
 TEST(changes_of_share_efficiency_and_delay_count_from_then_on) {
   FlowNetwork network;
   const EdgeId edge = network.AddEdge(1e6, kMillisecond);
-  ConnectionOptions options = Plain({edge});
+  ConnectionOptions options = Along({edge});
   const ConnectionId connection = network.AddConnection(options);
   network.Start(connection, 1e6, 0);
   network.NextEvent();
@@ -84,8 +84,8 @@ TEST(changes_a_shorter_round_trip_ends_the_round_at_once) {
 TEST(changes_an_aborted_connection_leaves_its_share_and_can_be_renewed) {
   FlowNetwork network;
   const EdgeId edge = network.AddEdge(1e6, 0);
-  const ConnectionId one = network.AddConnection(Plain({edge}));
-  const ConnectionId other = network.AddConnection(Plain({edge}));
+  const ConnectionId one = network.AddConnection(Along({edge}));
+  const ConnectionId other = network.AddConnection(Along({edge}));
   network.Start(one, 1e6, 0);
   network.Start(other, 1e6, 0);
   network.Abort(one, kSecond);  // half a megabyte is left of the other
@@ -93,7 +93,7 @@ TEST(changes_an_aborted_connection_leaves_its_share_and_can_be_renewed) {
   CHECK_EQ(Completion(network), kSecond + kSecond / 2);
   network.NextEvent();
   CHECK(network.Idle(one));
-  ConnectionOptions first = Plain({edge});
+  ConnectionOptions first = Along({edge});
   first.priority_class = -1;
   network.Renew(one, first, 2 * kSecond);
   network.Start(one, 1e6, 2 * kSecond);

@@ -1,4 +1,6 @@
 // Nodes that resume from their journals (core/recorded_node.h, core/replay.h).
+//
+// Runs long, so it is optimised.
 #include "core/replay.h"
 #include "tests/ignored_replay.h"
 

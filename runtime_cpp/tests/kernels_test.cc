@@ -1,5 +1,7 @@
 // The array kernels: all vector levels and numbers of threads have the bits of the portable level on one
 // thread, for any numbers, sizes and addresses, and these follow the definitions.
+//
+// Runs long, so it is optimised.
 #include <algorithm>
 #include <atomic>
 #include <bit>

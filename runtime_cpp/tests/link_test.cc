@@ -1,4 +1,6 @@
 // Links that outlive their connections (core/link.h), separately and in clusters.
+//
+// Runs long, so it is optimised.
 #include "core/link.h"
 
 #include <set>

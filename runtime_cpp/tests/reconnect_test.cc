@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/loops.h"
+#include "tests/seeds.h"
 
 namespace geomx::io {
 namespace {
@@ -82,7 +83,8 @@ TEST(reconnect_resets_do_not_change_sums) {
   int broken = 0;
   {
     const Breaker breaker(seed, 3ms);
-    for (int round = 1; round <= 60 || breaker.count() < 40; ++round) {
+    const int rounds = static_cast<int>(check::Draws(60));
+    for (int round = 1; round <= rounds || breaker.count() < 40; ++round) {
       const float scale = static_cast<float>(round % 50);
       CheckSums(cluster.PushAll(0, 1000, scale), scale);
       CheckSums(cluster.PushAll(1, 300'000, scale), scale);
