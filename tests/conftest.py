@@ -209,7 +209,10 @@ def experiment(seed: int) -> Callable[..., Experiment]:
 def simulate(
     experiment: Callable[..., Experiment], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Run]:
-    """Simulate the experiment that `experiment` builds from the same arguments."""
+    """Simulate the experiment that `experiment` builds from the same arguments.
+
+    There is no trace, unless `sim` has other options.
+    """
 
     def run(*arguments: Any, **changes: Any) -> Run:
         from geomx.sim.simulation import Simulation

@@ -362,6 +362,7 @@ def test_a_refused_run_leaves_no_folder(
     assert capfd.readouterr().err.count("sync.k1=-3") == 4
 
 
+@pytest.mark.slow
 def test_no_run_overwrites_another(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = [*BRIEF, "hydra.run.dir=here"]
     assert cli.run(words) == 0

@@ -68,6 +68,7 @@ def test_examples_in_docstrings_run(module: str, tmp_path: Path, run_already: se
         assert done.returncode == 0, f"{home}: {done.stdout[-3000:]}{done.stderr[-1000:]}"
 
 
+@pytest.mark.slow  # imports PyTorch and MXNet
 def test_the_most_used_names_have_examples() -> None:
     everything = (pair for module in THERE for pair in public(module))
     documented = {name: found.__doc__ or "" for name, found in everything}

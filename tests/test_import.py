@@ -182,6 +182,7 @@ def test_unusable_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
 # ---- workload=profile ----
 
 
+@pytest.mark.slow
 def test_errors_in_a_file_of_layers_are_named(tmp_path: Path) -> None:
     layer = {"name": "a", "forward_ms": 1, "backward_ms": 2, "tensors": {"w": [2, 3]}}
     for content, sentence in (

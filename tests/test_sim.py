@@ -54,7 +54,7 @@ EFFICIENCY = 1448 / 1500
         ["workload=tiny"],
         pytest.param(
             ["+sync=hfa", "sync.k1=2", "+accel=[dgt,p3]"],
-            marks=pytest.mark.needs("hfa", "dgt", "p3"),
+            marks=[pytest.mark.slow, pytest.mark.needs("hfa", "dgt", "p3")],
         ),
     ],
 )

@@ -133,7 +133,8 @@ def events(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
     return found
 
 
-@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sim", "live"])
 def test_tensorboard_has_the_curves_of_the_tables(mode: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     words = ["workload=tiny", "iterations=6", f"mode={mode}", "+track=[tensorboard]"]
