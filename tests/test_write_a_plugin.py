@@ -3,6 +3,7 @@ reported with the expected and the actual result, and the seed."""
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,26 @@ def test_generated_and_example_plugins_satisfy_the_laws(
         registry.load(loaded)
     assert registry.broken == []
     check_plugin(name, modes=["sim"], seed=seed, registry=registry)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "option"),
+    [
+        ("geomx_new_codec", "NewCodecCodec", 127),
+        ("geomx_new_packed", "NewPackedCodec", 7),
+        ("geomx_signsgd", "Signs", True),
+        ("geomx_powersgd", "TwoFactors", 2),
+    ],
+)
+def test_codecs_with_error_feedback_report_what_they_keep(
+    module: str, name: str, option: int, installed: Path
+) -> None:
+    codec = getattr(importlib.import_module(module), name)(option)
+    values = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    assert codec.residual_norm() == 0
+    left = values - codec.decode(codec.encode({"values": values}), len(values))["values"]
+    assert codec.residual_norm() == pytest.approx(np.linalg.norm(left), rel=1e-3)
+    assert np.linalg.norm(left) > 0
 
 
 @pytest.mark.slow

@@ -178,6 +178,10 @@ class TwoFactors(Shape):
             self.residual = values - (p @ q.T).reshape(-1)[: len(values)]
         return {"p": p.reshape(-1).view(np.uint32), "q": q.reshape(-1).view(np.uint32)}
 
+    def residual_norm(self) -> float:
+        """Return the norm of the residual, for metrics."""
+        return float(np.linalg.norm(self.residual))
+
     def decode(self, parts, length):
         """Return the product."""
         p, q = (parts[name].view(np.float32).reshape(self.shape(length)) for name in "pq")

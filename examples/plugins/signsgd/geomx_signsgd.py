@@ -49,6 +49,10 @@ class Signs:
             self.residual = values - np.where(values >= 0, scale, -scale)
         return {"bits": np.packbits(values >= 0), "scale": scale.reshape(1).view(np.uint32)}
 
+    def residual_norm(self) -> float:
+        """Return the norm of the residual, for metrics."""
+        return float(np.linalg.norm(self.residual))
+
     def decode(self, parts, length):
         """Return the scale with every value's sign."""
         signs = np.unpackbits(parts["bits"], count=length).astype(bool)
