@@ -9,6 +9,10 @@ namespace geomx {
 
 void Membership::Start(Time now) {
   started_ = true;
+  Beat(now);
+}
+
+void Membership::Beat(Time now) {
   if (state_.config.heartbeat_interval <= 0) return;
   beating_ = true;
   next_beat_ = now;

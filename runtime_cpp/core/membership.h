@@ -37,6 +37,8 @@ class Membership {
   void AssumeStarted() { started_ = true; }
   // All members are connected: heartbeats begin (live).
   void Start(Time now);
+  // Heartbeats begin, although the node does not start yet (live).
+  void Beat(Time now);
   void Stop() { stopped_ = true; }
   void Ready(Time now);
 

@@ -153,12 +153,12 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
   role_->OnControl(from, message, now);
 }
 
-// A member that joins while its parent is lost starts when that is back.
+// A member that joins while its parent is lost starts when that is back. It says until then that it is there.
 void Node::StartWithParents(std::string age, Time now) {
   const auto& parents = state_.config.parents;
   if (std::any_of(parents.begin(), parents.end(), [this](NodeId id) { return IsAway(id); })) {
     start_due_ = std::move(age);
-    return;
+    return membership_.Beat(now);
   }
   start_due_.reset();
   late_ = !age.empty();

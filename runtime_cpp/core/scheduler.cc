@@ -258,11 +258,19 @@ class Scheduler final : public RoleLogic {
     StopIfDone();
   }
 
-  // The number of workers that are neither lost nor have left.
+  // Whether a worker waits for its local server, which is lost or has not joined yet.
+  bool LacksServer(NodeId worker) const {
+    const auto& peers = node_.config().peers;
+    return std::any_of(peers.begin(), peers.end(), [&](const Peer& each) {
+      return members_.IsAbsent(each.id) && tree_.IsParent(each.id, worker);
+    });
+  }
+
+  // The number of workers that are neither lost nor have left, and whose server is there.
   std::size_t Present() const {
     const auto& peers = node_.config().peers;
     return static_cast<std::size_t>(std::count_if(peers.begin(), peers.end(), [&](const Peer& each) {
-      return each.role == Role::kWorker && !members_.IsAbsent(each.id) &&
+      return each.role == Role::kWorker && !LacksServer(each.id) && !members_.IsAbsent(each.id) &&
              !workers_left_.contains(each.id);
     }));
   }

@@ -335,6 +335,7 @@ std::string ToString(const Experiment& experiment) {
     if (!link->slicers.empty()) text += std::string(", slices of ") + name;
   }
   add(experiment.integers, "integers");
+  add(experiment.hasty, "hasty workers");
   add(experiment.shaped, "emulated network");
   add(experiment.replayable, "compared with plain sums");
   add(experiment.hostile, "hostile members");
@@ -357,6 +358,8 @@ Experiment Draw(std::uint64_t seed) {
   DrawFaults(random, experiment);
   Random more(seed ^ 0x5eed);  // a generator of its own: earlier draws stay as they are
   DrawMore(more, experiment);
+  Random rare(seed ^ 0xc01ded);
+  DrawCoincidences(rare, experiment);
   return experiment;
 }
 

@@ -54,6 +54,7 @@ struct Experiment {
   bool integers = false;   // pushed values are integers, independent of the weights: sums do not depend on order
   bool lockstep = true;    // a step begins when the values of all tensors have arrived
   bool barrier = false;    // all workers wait for each other before they leave
+  bool hasty = false;      // workers leave, or enter that barrier, without the answers to their last pushes
   // The weights can be recomputed as plain sums over the recorded contributors, in the order of their ids.
   bool replayable = false;
   bool exact = true;       // the weights do not depend on timing
@@ -69,11 +70,15 @@ struct Experiment {
 
   std::vector<Fault> faults;
   // Members that have come back push rounds that have closed, or that contain a push of theirs, and local
-  // servers answer with values of earlier rounds.
+  // servers answer with values of earlier rounds. Where parties have rounds of their own, they push without waiting
+  // for the answer before.
   bool hostile = false;
 };
 
 std::string ToString(const Experiment& experiment);  // on one line
+
+// Adds what independent draws hardly contain (coincidences.cc).
+void DrawCoincidences(Random& random, Experiment& experiment);
 
 // Returns the same experiment for the same seed on every machine.
 Experiment Draw(std::uint64_t seed);

@@ -23,17 +23,41 @@ Message Forgery(Kind kind, NodeId source, Round round, Key key, const ShardInfo&
 // A party that has come back, whose link is new, pushes before it has requested a value.
 void World::ForgePush(NodeId global, NodeId party) {
   if (party < layout_.servers.front() || members_[party].trainer) return;
-  const auto key = static_cast<Key>(check::Between(random_, 0, experiment_.tensors.size() - 1));
-  const auto& shards = experiment_.tensors[key].shards;
-  const auto index = static_cast<std::uint32_t>(check::Between(random_, 0, shards.size() - 1));
-  const auto updated = outcome_.history.updated.find({global, key, index});
-  if (layout_.globals[shards[index].server] != global || updated == outcome_.history.updated.end()) return;
-  const Round open = updated->second.back().second + 1;
-  const bool again = outcome_.history.taken.contains({global, party, key, index, open});
-  const Round round = again ? open : static_cast<Round>(check::Between(random_, 1, open - 1));
+  struct Target {
+    Key key;
+    std::uint32_t index;
+    Round open;
+  };
+  std::vector<Target> closed, open;  // open: the open round contains a push of the party
+  for (const auto& [place, rounds] : outcome_.history.updated) {
+    const auto& [server, key, index] = place;
+    const Round next = rounds.back().second + 1;
+    if (server != global) continue;
+    closed.push_back({key, index, next});
+    if (outcome_.history.taken.contains({global, party, key, index, next})) open.push_back({key, index, next});
+  }
+  if (closed.empty()) return;
+  const std::vector<Target>& targets = open.empty() ? closed : open;
+  const Target& target = targets[check::Between(random_, 0, targets.size() - 1)];
+  const Round round = !open.empty() ? target.open : static_cast<Round>(check::Between(random_, 1, target.open - 1));
+  const ShardInfo& shard = experiment_.tensors[target.key].shards[target.index];
   forged_ = {global, party};
-  Forge(global, Forgery(Kind::kPush, party, round, key, shards[index], index));
+  Forge(global, Forgery(Kind::kPush, party, round, target.key, shard, target.index));
   if (std::exchange(forged_, std::nullopt)) Fail(global, "takes a forged push of round " + std::to_string(round));
+}
+
+std::size_t World::Updates(NodeId global, const Header& header) const {
+  const auto found = outcome_.history.updated.find({global, header.key, header.shard});
+  return found == outcome_.history.updated.end() ? 0 : found->second.size();
+}
+
+// A party that is too far ahead, so that its push was not answered at once, pushes the next round.
+void World::ForgeNext(NodeId global, NodeId party, const Header& push, std::size_t updates) {
+  if (Updates(global, push) != updates || convicted_) return;
+  const ShardInfo& shard = experiment_.tensors[push.key].shards[push.shard];
+  forged_ = {global, party};
+  Forge(global, Forgery(Kind::kPush, party, push.round + 1, push.key, shard, push.shard));
+  if (std::exchange(forged_, std::nullopt)) Fail(global, "takes a push before it has answered the last one");
 }
 
 // A local server answers a push with the value of an earlier round, which is refused, or ignored as a repetition.

@@ -87,12 +87,15 @@ void Trainer::Compute(const std::vector<Key>& keys) {
     pushed_[key] = rounds_[key] + 1;
     if (Position(key) + 1 >= experiment_.rounds) ended_.insert(key);
   }
+  ++computing_;
   const double longest = static_cast<double>(experiment_.compute) * experiment_.slow[party];
   const auto takes = check::Between(world_.random(), 0, static_cast<std::uint64_t>(longest));
   const Time done = world_.now() + static_cast<Time>(takes);
   world_.Later(process_.id, done, [this, keys] {
     for (const Key key : keys) Push(key);
+    --computing_;
     process_.Follow();
+    if (experiment_.hasty && MadeLastPush()) Finish();
   });
 }
 
@@ -105,6 +108,19 @@ void Trainer::Push(Key key) {
   const auto [known, fresh] = history_.pushed.emplace(which, *push);
   if (!fresh && *push != known->second) history_.ambiguous = true;
   worker().Submit(key, {push->data(), push, 0, ended_.contains(key)}, world_.now());
+}
+
+// Returns true if all values have arrived once, and no more will be pushed.
+bool Trainer::MadeLastPush() const {
+  if (computing_ > 0 || rounds_.size() < experiment_.tensors.size()) return false;
+  return leaves_ || ended_.size() == experiment_.tensors.size();
+}
+
+bool Trainer::Answered() const {
+  return std::all_of(pushed_.begin(), pushed_.end(), [this](const auto& each) {
+    const auto value = rounds_.find(each.first);
+    return value != rounds_.end() && value->second >= each.second;
+  });
 }
 
 void Trainer::Finish() {

@@ -9,9 +9,13 @@ namespace geomx::faults {
 namespace {
 
 constexpr std::uint64_t kMostActions = 3'000'000;
-constexpr Time kLater = 50 * kMillisecond;
 constexpr Time kFarewell = kSecond / 2;  // io/driver_links.cc
 constexpr Time kLauncher = 2 * kMillisecond;  // until a launcher reports that a process has ended
+
+// Within this time after the last fault, waits end, and nodes that lost their state repeat work.
+Time Patience(const Experiment& experiment) {
+  return 4 * kSecond + 4 * experiment.suspect + 2 * experiment.redial;
+}
 
 // The fully synchronous algorithm, which reports its rounds.
 class Watched final : public PartyPolicy {
@@ -31,7 +35,10 @@ class Watched final : public PartyPolicy {
 }  // namespace
 
 World::World(const Experiment& experiment, const std::vector<Fault>& faults, bool note)
-    : experiment_(experiment), layout_(experiment.plan), note_(note), random_(experiment.seed + 1) {
+    : experiment_(experiment), layout_(experiment.plan), note_(note), random_(experiment.seed + 1),
+      disturbed_(!faults.empty()),
+      suspicions_(layout_.scheduler, Patience(experiment)),
+      closings_(experiment) {
   Network::Options options{.delay = [this](NodeId from, NodeId to) { return Delay(from, to); },
                            .loss = experiment.loss,
                            .duplicates = experiment.duplicates,
@@ -119,8 +126,10 @@ void World::Begin(NodeId id) {
   if (experiment_.on_loss == OnLoss::kContinue && scheduler && scheduler->stopped()) return;
   const ProcessId process{id, ++member.life};
   const bool worker = layout_.Config(id).role == Role::kWorker;
+  member.begun = now();
   member.paused_until = 0;
-  member.deceived = false;
+  member.accuses = member.deceived = false;
+  suspicions_.Disturb(id, now());
   member.escalated.clear();
   Journal* const journal = experiment_.on_loss == OnLoss::kWait && !worker ? &member.journal : nullptr;
   member.process = std::make_unique<Process>(*this, experiment_, process, journal, outcome_.counts);
@@ -137,6 +146,7 @@ void World::Kill(NodeId id, Time lasts, bool told, double written, const std::st
   ++outcome_.kills;
   Note(id, reason);
   member.journal.Crash(written);
+  suspicions_.Disturb(id, experiment_.on_loss == OnLoss::kStop ? kNever : now() + lasts);
   network_->Forget(id, !told);
   member.trainer.reset();
   member.process.reset();
@@ -174,53 +184,6 @@ void World::Stop(ProcessId process, const std::string& reason) {
   });
 }
 
-// ---- faults ------------------------------------------------------------------------------------
-
-bool World::MayBeKilled(NodeId id) const {
-  const Member& member = members_.at(id);
-  if (!member.process) return false;
-  if (experiment_.on_loss == OnLoss::kWait) return id == kScheduler || member.journal.begun;
-  const Member& scheduler = members_.at(kScheduler);
-  if (!scheduler.process || !scheduler.process->runs()) return false;
-  return experiment_.on_loss == OnLoss::kContinue || member.process->runs();
-}
-
-void World::ForEnds(const Fault& fault, void (Network::*act)(NodeId, NodeId)) {
-  if (fault.node != fault.other) return (network_.get()->*act)(fault.node, fault.other);
-  for (const Peer& peer : layout_.Config(fault.node).peers) (network_.get()->*act)(fault.node, peer.id);
-}
-
-void World::Inflict(const Fault& fault) {
-  // A loss before the start ends the run for any faults.on_loss, so the fault is postponed.
-  const Member& scheduler = members_.at(kScheduler);
-  const bool begun = scheduler.process && scheduler.process->node()->started();
-  if (experiment_.on_loss != OnLoss::kWait && !begun) {
-    agenda_.Add(now() + kLater, [this, fault] { Inflict(fault); });
-    return;
-  }
-  healed_ = std::max(healed_, now() + fault.lasts);
-  Note(fault.node, ToString(fault));
-  switch (fault.what) {
-    case Fault::What::kReset: return ForEnds(fault, &Network::Reset);
-    case Fault::What::kCut:
-      ForEnds(fault, &Network::Cut);
-      return agenda_.Add(now() + fault.lasts, [this, fault] { ForEnds(fault, &Network::Heal); });
-    case Fault::What::kPause: {
-      Time& until = members_[fault.node].paused_until;
-      until = std::max(until, now() + fault.lasts);
-      return;
-    }
-    case Fault::What::kKill:
-      if (!MayBeKilled(fault.node)) return;
-      if (experiment_.on_loss == OnLoss::kStop) gone_ = fault.node;
-      return Kill(fault.node, fault.lasts, fault.told, fault.written, "is killed");
-    case Fault::What::kJoin: return Begin(fault.node);
-    case Fault::What::kLeave:
-      if (members_[fault.node].trainer) members_[fault.node].trainer->LeaveSoon();
-      return;
-  }
-}
-
 // ---- reports of processes ----------------------------------------------------------------------
 
 void World::Note(NodeId node, const std::string& what) {
@@ -237,7 +200,12 @@ void World::Fail(NodeId node, const std::string& what) {
 void World::OnLeaving(ProcessId process, std::uint32_t incarnation, const Message& message) {
   const Header& header = message.header;
   Member& member = members_[process.node];
-  if (experiment_.hostile && header.kind == Kind::kPush && member.trainer && !member.deceived &&
+  member.accuses = member.accuses || header.kind == Kind::kDead;
+  if (header.kind == Kind::kBye && member.trainer && !member.trainer->Answered()) {
+    return Fail(process.node, "leaves before its pushes are answered");
+  }
+  const bool hostile = experiment_.hostile && experiment_.on_loss == OnLoss::kContinue;
+  if (hostile && header.kind == Kind::kPush && member.trainer && !member.deceived &&
       check::Chance(random_, 0.2)) {
     member.deceived = true;
     Later(process, now(), [this, id = process.node, header] { ForgeValue(id, header); });
@@ -261,9 +229,18 @@ void World::OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnatio
                            number(", round ", header.round) + number(", workers ", header.merge_count) +
                            ((header.flags & kPlain) != 0 ? ", plain" : ""));
   }
-  if (header.kind != Kind::kPush || process.node >= layout_.servers.front()) return;
-  if (header.slice + 1 < header.slices) return;  // only the last slice completes the push
+  if (process.node == kScheduler || process.node >= layout_.servers.front()) return;
+  if (header.kind == Kind::kMembers || header.kind == Kind::kBye) {
+    if (from != kScheduler) OnMembers(process.node, from, header);
+    return;
+  }
+  if (header.kind != Kind::kPush || header.slice + 1 < header.slices) return;  // the last slice completes it
   outcome_.history.taken[{process.node, from, header.key, header.shard, header.round}].push_back(incarnation);
+  Expect(process.node, closings_.OnPush(process.node, from, header, now()));
+  if (!experiment_.hostile || experiment_.plan.rounds.together || !disturbed_ || convicted_) return;
+  Later(process, now(), [this, id = process.node, from, header, updates = Updates(process.node, header)] {
+    ForgeNext(id, from, header, updates);
+  });
 }
 
 void World::OnEvent(ProcessId process, const Event& event) {
@@ -278,19 +255,33 @@ void World::OnEvent(ProcessId process, const Event& event) {
     case Event::Kind::kPeerError:
       if (forged_ == std::pair{id, event.peer}) {
         forged_.reset();
+        if (experiment_.on_loss != OnLoss::kContinue) return void(convicted_ = true);
         return Later(process, now(), [&member, event] { member.process->ReportEnded(event.peer, event.reason); });
       }
       return Fail(id, "blames node" + std::to_string(event.peer) + ": " + event.reason);
     case Event::Kind::kRefused: return Fail(id, "refuses " + event.text + ": " + event.reason);
     case Event::Kind::kDead: return OnEnd(process, event.text + " is lost: " + event.reason);
-    case Event::Kind::kSuspect: ++outcome_.suspicions; return;
+    case Event::Kind::kSuspect:
+      ++outcome_.suspicions;
+      if (experiment_.on_loss != OnLoss::kStop && suspicions_.AreBaseless(id, event.peer, now())) {
+        Fail(id, "suspects node" + std::to_string(event.peer) + ", to which nothing has happened");
+      }
+      return;
+    case Event::Kind::kGone:
+      if (id == kScheduler) return CheckLoss(event);
+      return Expect(id, closings_.OnGone(id, event.peer, now()));
     case Event::Kind::kBack:
+      if (id == kScheduler) Announce(event.peer, event.key);
+      Expect(id, closings_.OnBack(id, event.peer, now()));
       if (!experiment_.hostile || id == kScheduler || id >= layout_.servers.front()) return;
       if (check::Chance(random_, 0.5)) Later(process, now(), [this, id, event] { ForgePush(id, event.peer); });
       return;
     case Event::Kind::kUpdated:
     case Event::Kind::kPartial: return Record(process, event);
     case Event::Kind::kStarted:
+      if (id == kScheduler) {
+        for (auto& [other, each] : members_) each.announced = each.life;
+      }
       if (member.trainer) Later(process, now(), [this, id] { members_[id].trainer->OnStarted(); });
       return;
     case Event::Kind::kBarrier:
@@ -308,7 +299,9 @@ void World::Record(ProcessId process, const Event& event) {
   const std::tuple shard{process.node, event.key, event.shard};
   if (event.kind == Event::Kind::kUpdated) {
     history.updated[shard].emplace_back(process.life, event.round);
-    return;
+    const bool stops = members_[process.node].process->stopped();
+    return Expect(process.node,
+                  closings_.OnClosed(process.node, event.key, event.shard, event.round, stops, now()));
   }
   History::Closed closed{.incarnation = members_[process.node].process->incarnation(),
                          .round = event.round,
@@ -324,6 +317,7 @@ void World::Record(ProcessId process, const Event& event) {
 
 // Returns true if every member that takes part has stopped.
 bool World::Over() const {
+  if (convicted_) return true;
   if (gone_) {
     return std::none_of(members_.begin(), members_.end(),
                         [](const auto& each) { return each.second.process && !each.second.process->stopped(); });
@@ -375,8 +369,8 @@ Outcome World::Run(Time patience) {
       }
     }
     outcome_.end = now();
-    if (outcome_.broken.empty() && !gone_) ReadLast();
-    outcome_.stopped = gone_.has_value();
+    outcome_.stopped = convicted_ || gone_.has_value();
+    if (outcome_.broken.empty() && !outcome_.stopped) ReadLast();
   } catch (const std::exception& error) {
     outcome_.broken = std::string("an exception: ") + error.what();
   }
@@ -388,9 +382,7 @@ Outcome Try(const Experiment& experiment, const std::vector<Fault>& faults, bool
   Outcome undisturbed = World(experiment, {}, note && faults.empty()).Run(60 * kSecond);
   if (undisturbed.broken.empty()) undisturbed.broken = Judge(experiment, undisturbed.history, nullptr);
   if (!undisturbed.broken.empty() || faults.empty()) return undisturbed;
-  // After the last fault, waits end within seconds, and nodes that lost their state repeat work.
-  const Time patience = 4 * kSecond + 4 * experiment.suspect + 2 * experiment.redial;
-  Outcome outcome = World(experiment, faults, note).Run(2 * undisturbed.end + patience);
+  Outcome outcome = World(experiment, faults, note).Run(2 * undisturbed.end + Patience(experiment));
   if (outcome.broken.empty() && !outcome.stopped) {
     outcome.broken = Judge(experiment, outcome.history, &undisturbed.history);
   }

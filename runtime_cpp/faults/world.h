@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "faults/closings.h"
 #include "faults/experiment.h"
 #include "faults/history.h"
 #include "faults/network.h"
 #include "faults/process.h"
+#include "faults/suspicions.h"
 
 namespace geomx::faults {
 
@@ -28,6 +30,7 @@ class Trainer {
   void OnBarrier();
   void LeaveSoon() { leaves_ = true; }
   bool left() const { return left_; }
+  bool Answered() const;  // all that was pushed
 
  private:
   History::Contribution Contribution(Key key, Round round);
@@ -35,6 +38,7 @@ class Trainer {
   Round Position(Key key);
   void Compute(const std::vector<Key>& keys);
   void Push(Key key);
+  bool MadeLastPush() const;
   void Finish();
   Worker& worker();
 
@@ -45,13 +49,14 @@ class Trainer {
   std::map<Key, Round> rounds_;   // of the values that have arrived
   std::map<Key, Round> pushed_;
   std::set<Key> ended_;  // keys whose last push has been made
+  std::size_t computing_ = 0;  // steps
   bool leaves_ = false, left_ = false, at_barrier_ = false;
 };
 
 struct Outcome {
   std::string broken;  // the broken law, and where; empty: none
   Time end = 0;
-  bool stopped = false;  // with OnLoss::kStop: a loss ended the run
+  bool stopped = false;  // by a loss, with OnLoss::kStop, or by a hostile member; there is nothing to judge
   History history;
   Counts counts;
   std::uint64_t actions = 0, resets = 0, kills = 0, suspicions = 0;
@@ -87,8 +92,10 @@ class World final : public Surroundings {
     std::unique_ptr<Trainer> trainer;
     Journal journal;
     std::uint32_t life = 0;
-    Time paused_until = 0;
-    bool deceived = false;  // a worker: this process was sent a forged value
+    Time begun = 0, paused_until = 0;
+    std::uint32_t announced = 0;  // the latest life of which the scheduler has told the others
+    bool accuses = false;         // this process has reported a loss
+    bool deceived = false;        // a worker: this process was sent a forged value
     // Of a local server: rounds of its party that were escalated and whose sums have not been sent.
     std::map<std::pair<Key, std::uint32_t>, std::deque<Round>> escalated;
   };
@@ -100,11 +107,20 @@ class World final : public Surroundings {
   void Kill(NodeId id, Time lasts, bool told, double written, const std::string& reason);
   void Inflict(const Fault& fault);
   bool MayBeKilled(NodeId id) const;
+  void Announce(NodeId id, std::uint32_t incarnation);
+  void CheckLoss(const Event& event);
+  void OnMembers(NodeId global, NodeId party, const Header& header);
+  // Breaks a law unless `wrong` is empty.
+  void Expect(NodeId node, const std::string& wrong) {
+    if (!wrong.empty()) Fail(node, wrong);
+  }
   // What hostile members say, in forgery.cc.
   void ForgePush(NodeId global, NodeId party);
+  void ForgeNext(NodeId global, NodeId party, const Header& push, std::size_t updates);
+  std::size_t Updates(NodeId global, const Header& header) const;
   void ForgeValue(NodeId worker, const Header& push);
   void Forge(NodeId to, Message message);
-  void ForEnds(const Fault& fault, void (Network::*act)(NodeId, NodeId));
+  void ForEnds(const Fault& fault, const std::function<void(NodeId, NodeId)>& act);
   void Record(ProcessId process, const Event& event);
   bool Over() const;
   void ReadLast();
@@ -122,6 +138,10 @@ class World final : public Surroundings {
   Time healed_ = 0;  // when the last fault ends
   std::optional<NodeId> gone_;  // with OnLoss::kStop: the member that was killed
   std::optional<std::pair<NodeId, NodeId>> forged_;  // receiver and sender of a message that is to be refused
+  const bool disturbed_;   // there are faults
+  bool convicted_ = false;  // a hostile member was refused, which ends the run except with `continue`
+  Suspicions suspicions_;
+  Closings closings_;
   Outcome outcome_;
 };
 

@@ -245,10 +245,11 @@ TEST(ReturningWorkersTakePartAgain) {
   CHECK(again > check::Draws(300));
 }
 
-// A worker that joins while its server is lost starts when the server is back.
+// A worker that joins while its server is lost starts when the server is back. The scheduler hears it until then.
 TEST(LateWorkersStartWithTheirServer) {
   Plan plan;
   plan.continues = true;
+  plan.heartbeat_interval = 10;
   Cluster cluster(1, plan);
   const NodeId server = cluster.servers.front();
   Node node(cluster.node(cluster.parties.front().front()).config());
@@ -265,6 +266,14 @@ TEST(LateWorkersStartWithTheirServer) {
   hear(Pack(change));
   hear(ControlMessage(Kind::kStart, {"5"}));
   CHECK(!starts());
+  for (Time now : {20, 40}) {
+    std::vector<Kind> said;
+    node.HandleTimeout(now);
+    while (const auto message = node.PollTransmit(cluster.scheduler, Lane::kReliable)) {
+      said.push_back(message->header.kind);
+    }
+    CHECK(said == std::vector<Kind>{Kind::kHeartbeat});
+  }
   change = {.epoch = 2, .who = server, .back = true, .incarnation = 2, .name = "server"};
   hear(Pack(change));
   CHECK(starts());
@@ -304,6 +313,39 @@ TEST(MembersMayJoinLater) {
   say(late, ControlMessage(Kind::kReady));
   CHECK(told(late) == (std::vector<Kind>{Kind::kMembers, Kind::kStart}));
   CHECK(told(cluster.workers.front()) == std::vector<Kind>{Kind::kMembers});
+}
+
+// A worker whose server has not joined neither ends the run nor keeps it from ending.
+TEST(RunsEndWithoutWorkersThatWaitForTheirServer) {
+  Plan plan;
+  plan.continues = true;
+  Cluster cluster(1, plan);
+  NodeConfig config = cluster.node(cluster.scheduler).config();
+  const std::vector<NodeId>& others = cluster.parties.front();
+  config.absent = cluster.parties.back();
+  config.absent.push_back(cluster.servers.back());
+  Node scheduler(config);
+  const auto say = [&scheduler](NodeId from, Message message) {
+    message.header.source = from;
+    scheduler.HandleMessage(from, message, 1);
+  };
+  const auto take_part = [&](NodeId id) {
+    say(id, ControlMessage(Kind::kJoin, {scheduler.FindPeer(id)->name, "0.1.0", "here"}, 1));
+    return [&say, id] { say(id, ControlMessage(Kind::kReady)); };
+  };
+  std::vector<std::function<void()>> ready;
+  for (const Peer& peer : config.peers) {
+    const bool late = std::find(config.absent.begin(), config.absent.end(), peer.id) != config.absent.end();
+    if (!late) ready.push_back(take_part(peer.id));
+  }
+  for (const auto& each : ready) each();
+  CHECK(scheduler.started());
+  take_part(cluster.parties.back().front())();
+  for (const NodeId worker : others) {
+    CHECK(!scheduler.stopped());
+    say(worker, ControlMessage(Kind::kBye));
+  }
+  CHECK(scheduler.stopped());
 }
 
 // A returning master repeats instructions, in case its predecessor had not sent them.

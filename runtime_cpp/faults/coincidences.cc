@@ -1,0 +1,130 @@
+// Faults that follow each other so closely that independent draws hardly contain them, and members that do not
+// behave as most do. Each concerns a few seeds in a hundred, and is added to their other faults.
+#include <algorithm>
+
+#include "faults/experiment.h"
+
+namespace geomx::faults {
+namespace {
+
+using check::Between;
+using check::Chance;
+
+Time Any(Random& random, Time low, Time high) {
+  return static_cast<Time>(Between(random, static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high)));
+}
+
+class Coincidences {
+ public:
+  Coincidences(Random& random, Experiment& experiment)
+      : random_(random), experiment_(experiment), layout_(experiment.plan) {
+    const Time step = experiment.compute + 4 * (experiment.lan_delay + experiment.wan_delay);
+    training_ = static_cast<Time>(experiment.rounds) * step;
+  }
+
+  // The scheduler is replaced while members join. Some have called twice, or hear from both processes, and answers
+  // are lost when connections are reset.
+  void KillTheSchedulerThatCounts() {
+    const Time wan = experiment_.wan_delay;
+    Fault& kill = Add({.what = Fault::What::kKill, .at = Any(random_, 2 * wan, 9 * wan), .node = layout_.scheduler});
+    kill.lasts = Any(random_, kMillisecond / 10, wan);
+    kill.written = Chance(random_, 0.5) ? 0 : 1;
+    const Time back = kill.at + kill.lasts;
+    for (std::uint64_t i = Between(random_, 1, 3); i > 0; --i) {
+      Reset(layout_.scheduler, back + Any(random_, 0, 7 * wan));
+    }
+  }
+
+  // The first worker, for whose values all others wait, is slow to begin. Their links carry heartbeats only.
+  void PauseTheFirst() {
+    Add({.what = Fault::What::kPause,
+         .at = Any(random_, 0, 8 * experiment_.wan_delay),
+         .lasts = Any(random_, experiment_.suspect, 3 * experiment_.suspect),
+         .node = layout_.workers.front(),
+         .other = layout_.workers.front()});
+  }
+
+  // A party is without workers twice, and the answer to what it requested in between is delayed.
+  void LoseAPartyTwice() {
+    const auto smallest = std::min_element(layout_.parties.begin(), layout_.parties.end(),
+                                           [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    const NodeId server = layout_.servers[static_cast<std::size_t>(smallest - layout_.parties.begin())];
+    const Time wan = experiment_.wan_delay, at = Any(random_, 0, training_);
+    const Time back = at + 10 * kMillisecond + Any(random_, 9 * wan, 15 * wan);  // and the request is sent
+    const Time longest = experiment_.suspect * 9 / 10;
+    for (const NodeId worker : *smallest) {
+      Kill(worker, at, Any(random_, kMillisecond, 5 * kMillisecond));
+      Kill(worker, back + Any(random_, 2 * wan, 4 * wan), kMillisecond);
+    }
+    Cut(server, One(layout_.globals), back + Any(random_, wan, 3 * wan), Any(random_, longest / 2, longest));
+  }
+
+  // A worker fails silently. Its server cannot report that until another process has taken its place.
+  void ReportLate() {
+    const std::size_t party = Between(random_, 0, layout_.parties.size() - 1);
+    const NodeId worker = One(layout_.parties[party]);
+    const Time at = Any(random_, 0, training_), tenth = experiment_.suspect / 10;
+    const Time cut = Any(random_, 3 * tenth, 6 * tenth);
+    Kill(worker, at, cut + Any(random_, 0, 3 * tenth)).told = false;
+    Cut(layout_.scheduler, layout_.servers[party], at + cut, Any(random_, 7 * tenth, 9 * tenth));
+  }
+
+  // Rounds stay open for long, so that members come back to the round in which they were lost.
+  void Slow() {
+    const std::size_t party = Between(random_, 0, layout_.parties.size() - 1);
+    experiment_.slow[party] = static_cast<double>(Between(random_, 5, 25));
+  }
+
+  // A local server is lost between its contribution and the end of the round.
+  void LoseAServer() {
+    Kill(One(layout_.servers), Any(random_, 0, 4 * training_), Any(random_, kMillisecond, 5 * kMillisecond));
+  }
+
+ private:
+  template <class Item>
+  const Item& One(const std::vector<Item>& items) {
+    return items[Between(random_, 0, items.size() - 1)];
+  }
+  Fault& Add(const Fault& fault) { return experiment_.faults.emplace_back(fault); }
+  Fault& Kill(NodeId node, Time at, Time lasts) {
+    return Add({.what = Fault::What::kKill, .at = at, .lasts = lasts, .node = node, .written = 0});
+  }
+  void Cut(NodeId one, NodeId other, Time at, Time lasts) {
+    Add({.what = Fault::What::kCut, .at = at, .lasts = lasts, .node = one, .other = other});
+  }
+  void Reset(NodeId node, Time at) { Add({.what = Fault::What::kReset, .at = at, .node = node, .other = node}); }
+
+  Random& random_;
+  Experiment& experiment_;
+  const check::Layout layout_;
+  Time training_ = 0;
+};
+
+}  // namespace
+
+void DrawCoincidences(Random& random, Experiment& experiment) {
+  const bool many = experiment.plan.parties.size() > 1;
+  Coincidences coincidences(random, experiment);
+  experiment.hasty = Chance(random, 0.1);
+  if (experiment.on_loss == OnLoss::kWait) {
+    const auto which = Between(random, 0, 19);
+    if (which < 2) coincidences.KillTheSchedulerThatCounts();
+    if (which == 2) coincidences.PauseTheFirst();
+    const GlobalRounds& rounds = experiment.plan.rounds;
+    const bool own = !rounds.together && rounds.workers_together && experiment.plan.wan_push.slicers.empty();
+    if (many && own && Chance(random, 0.2)) {
+      experiment.hostile = true;
+      coincidences.Slow();
+    }
+  } else if (experiment.on_loss == OnLoss::kContinue) {
+    const auto which = Between(random, 0, 19);
+    if (which < 2 && many) coincidences.LoseAPartyTwice();
+    if (which == 2) coincidences.ReportLate();
+    if (many && experiment.plan.quorum == 0 && Chance(random, experiment.hostile ? 0.4 : 0.1)) {
+      coincidences.Slow();
+      if (experiment.hostile) coincidences.LoseAServer();
+    }
+  }
+}
+
+}  // namespace geomx::faults
