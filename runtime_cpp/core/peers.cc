@@ -91,9 +91,9 @@ void Peers::Queue(Neighbour& target, Message&& message) {
 
 bool Peers::Poll(NodeId id, Lane lane, Message& message) {
   Neighbour* found = FindNeighbour(id);
-  if (found == nullptr) return false;
-  found->spoken_to = found->spoken_to || lane == Lane::kReliable;
-  return found->queue.Pop(lane, message);
+  if (found == nullptr || !found->queue.Pop(lane, message)) return false;
+  if (lane == Lane::kReliable && message.header.kind != Kind::kHeartbeat) found->spoken_to = true;
+  return true;
 }
 
 bool Peers::HasHeartbeat(NodeId id) const {

@@ -31,7 +31,7 @@ class Peers {
     bool child = false, parent = false;
     bool away = false;  // lost: nothing is queued for it
     std::uint64_t dirty = 0;  // `epoch_` when it was last added to `dirty_`
-    bool spoken_to = false;   // a reliable message has left since the last heartbeat was due
+    bool spoken_to = false;   // more than a heartbeat has left since the last one was due
     std::array<const LinkPlan*, kDirections> plans;
     SendQueue queue;
   };

@@ -35,15 +35,6 @@ class Coincidences {
     }
   }
 
-  // The first worker, for whose values all others wait, is slow to begin. Their links carry heartbeats only.
-  void PauseTheFirst() {
-    Add({.what = Fault::What::kPause,
-         .at = Any(random_, 0, 8 * experiment_.wan_delay),
-         .lasts = Any(random_, experiment_.suspect, 3 * experiment_.suspect),
-         .node = layout_.workers.front(),
-         .other = layout_.workers.front()});
-  }
-
   // A party is without workers twice, and the answer to what it requested in between is delayed.
   void LoseAPartyTwice() {
     const auto smallest = std::min_element(layout_.parties.begin(), layout_.parties.end(),
@@ -106,10 +97,10 @@ void DrawCoincidences(Random& random, Experiment& experiment) {
   const bool many = experiment.plan.parties.size() > 1;
   Coincidences coincidences(random, experiment);
   experiment.hasty = Chance(random, 0.1);
+  if (Chance(random, 0.05)) experiment.loading = Any(random, experiment.suspect, 3 * experiment.suspect);
   if (experiment.on_loss == OnLoss::kWait) {
     const auto which = Between(random, 0, 19);
     if (which < 2) coincidences.KillTheSchedulerThatCounts();
-    if (which == 2) coincidences.PauseTheFirst();
     const GlobalRounds& rounds = experiment.plan.rounds;
     const bool own = !rounds.together && rounds.workers_together && experiment.plan.wan_push.slicers.empty();
     if (many && own && Chance(random, 0.2)) {

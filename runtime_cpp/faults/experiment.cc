@@ -336,6 +336,7 @@ std::string ToString(const Experiment& experiment) {
   }
   add(experiment.integers, "integers");
   add(experiment.hasty, "hasty workers");
+  add(experiment.loading > 0, "late initial values");
   add(experiment.shaped, "emulated network");
   add(experiment.replayable, "compared with plain sums");
   add(experiment.hostile, "hostile members");

@@ -61,6 +61,7 @@ struct Experiment {
 
   // ---- time ----
   Time compute = 0;                    // maximum duration of a step
+  Time loading = 0;                    // until the first worker gives the initial values; links have heartbeats only
   std::vector<double> slow;            // by party: factor by which its steps take longer
   Time lan_delay = 0, wan_delay = 0;   // one way
   double bytes_per_s = 1e6;

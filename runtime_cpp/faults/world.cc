@@ -282,7 +282,10 @@ void World::OnEvent(ProcessId process, const Event& event) {
       if (id == kScheduler) {
         for (auto& [other, each] : members_) each.announced = each.life;
       }
-      if (member.trainer) Later(process, now(), [this, id] { members_[id].trainer->OnStarted(); });
+      if (member.trainer) {
+        const Time loading = id == layout_.workers.front() ? experiment_.loading : 0;
+        Later(process, now() + loading, [this, id] { members_[id].trainer->OnStarted(); });
+      }
       return;
     case Event::Kind::kBarrier:
       if (member.trainer) Later(process, now(), [this, id] { members_[id].trainer->OnBarrier(); });
