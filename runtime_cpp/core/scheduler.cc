@@ -266,10 +266,12 @@ class Scheduler final : public RoleLogic {
     });
   }
 
-  // The number of workers that are neither lost nor have left, and whose server is there.
-  std::size_t Present() const {
+  // The number of workers (of those in `some`, if given) that are neither lost nor have left, and whose
+  // server is there.
+  std::size_t Present(const std::set<NodeId>* some = nullptr) const {
     const auto& peers = node_.config().peers;
     return static_cast<std::size_t>(std::count_if(peers.begin(), peers.end(), [&](const Peer& each) {
+      if (some != nullptr && !some->contains(each.id)) return false;
       return each.role == Role::kWorker && !LacksServer(each.id) && !members_.IsAbsent(each.id) &&
              !workers_left_.contains(each.id);
     }));
@@ -286,7 +288,7 @@ class Scheduler final : public RoleLogic {
     const auto found = barriers_.all().find(round);
     const auto& waiting = found->second;
     const bool all = node_.config().continues
-                         ? !waiting.empty() && waiting.size() >= Present()
+                         ? !waiting.empty() && Present(&waiting) == Present()
                          : waiting.size() >= workers_;
     if (!all) return false;
     for (const NodeId worker : waiting) node_.Send(worker, ControlMessage(Kind::kRelease, {}, round));

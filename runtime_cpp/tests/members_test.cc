@@ -315,37 +315,75 @@ TEST(MembersMayJoinLater) {
   CHECK(told(cluster.workers.front()) == std::vector<Kind>{Kind::kMembers});
 }
 
+// The scheduler of a run that has started without the members that are absent.
+class Scheduler {
+ public:
+  Scheduler(const Cluster& cluster, const std::vector<NodeId>& absent) : node_(Config(cluster, absent)) {
+    std::vector<NodeId> there;
+    for (const Peer& peer : node_.config().peers) {
+      if (std::find(absent.begin(), absent.end(), peer.id) == absent.end()) there.push_back(peer.id);
+    }
+    for (const NodeId id : there) Join(id);
+    for (const NodeId id : there) Say(id, ControlMessage(Kind::kReady));
+    CHECK(node_.started());
+  }
+  void Join(NodeId id) {
+    Say(id, ControlMessage(Kind::kJoin, {node_.FindPeer(id)->name, "0.1.0", "here"}, 1));
+  }
+  void Say(NodeId from, Message message) {
+    message.header.source = from;
+    node_.HandleMessage(from, message, 1);
+  }
+  bool Releases(NodeId worker) {
+    bool releases = false;
+    while (const auto message = node_.PollTransmit(worker, Lane::kReliable)) {
+      releases = releases || message->header.kind == Kind::kRelease;
+    }
+    return releases;
+  }
+  Node& node() { return node_; }
+
+ private:
+  static NodeConfig Config(const Cluster& cluster, const std::vector<NodeId>& absent) {
+    NodeConfig config = cluster.node(cluster.scheduler).config();
+    config.absent = absent;
+    return config;
+  }
+
+  Node node_;
+};
+
 // A worker whose server has not joined neither ends the run nor keeps it from ending.
 TEST(RunsEndWithoutWorkersThatWaitForTheirServer) {
   Plan plan;
   plan.continues = true;
-  Cluster cluster(1, plan);
-  NodeConfig config = cluster.node(cluster.scheduler).config();
-  const std::vector<NodeId>& others = cluster.parties.front();
-  config.absent = cluster.parties.back();
-  config.absent.push_back(cluster.servers.back());
-  Node scheduler(config);
-  const auto say = [&scheduler](NodeId from, Message message) {
-    message.header.source = from;
-    scheduler.HandleMessage(from, message, 1);
-  };
-  const auto take_part = [&](NodeId id) {
-    say(id, ControlMessage(Kind::kJoin, {scheduler.FindPeer(id)->name, "0.1.0", "here"}, 1));
-    return [&say, id] { say(id, ControlMessage(Kind::kReady)); };
-  };
-  std::vector<std::function<void()>> ready;
-  for (const Peer& peer : config.peers) {
-    const bool late = std::find(config.absent.begin(), config.absent.end(), peer.id) != config.absent.end();
-    if (!late) ready.push_back(take_part(peer.id));
+  const Cluster cluster(1, plan);
+  std::vector<NodeId> absent = cluster.parties.back();
+  absent.push_back(cluster.servers.back());
+  Scheduler scheduler(cluster, absent);
+  scheduler.Join(absent.front());
+  scheduler.Say(absent.front(), ControlMessage(Kind::kReady));
+  for (const NodeId worker : cluster.parties.front()) {
+    CHECK(!scheduler.node().stopped());
+    scheduler.Say(worker, ControlMessage(Kind::kBye));
   }
-  for (const auto& each : ready) each();
-  CHECK(scheduler.started());
-  take_part(cluster.parties.back().front())();
-  for (const NodeId worker : others) {
-    CHECK(!scheduler.stopped());
-    say(worker, ControlMessage(Kind::kBye));
+  CHECK(scheduler.node().stopped());
+}
+
+// Barriers do not wait for workers whose server is lost, and these do not count in place of others.
+TEST(BarriersWaitForWorkersWhoseServerIsThere) {
+  Plan plan;
+  plan.continues = true;
+  const Cluster cluster(1, plan);
+  Scheduler scheduler(cluster, {});
+  const auto& there = cluster.parties.front();
+  scheduler.Say(cluster.parties.back().front(), ControlMessage(Kind::kBarrier, {}, 1));
+  scheduler.node().HandleLinkDown(cluster.servers.back(), "killed", 1);
+  for (const NodeId worker : there) {
+    CHECK(!scheduler.Releases(there.front()));
+    scheduler.Say(worker, ControlMessage(Kind::kBarrier, {}, 1));
   }
-  CHECK(scheduler.stopped());
+  CHECK(scheduler.Releases(there.front()));
 }
 
 // A returning master repeats instructions, in case its predecessor had not sent them.
