@@ -3,7 +3,6 @@
 // Either end may be at fault: the scheduler looks a moment later which of the two is silent.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "core/archive.h"
@@ -15,9 +14,8 @@ struct EndedLink {
   Time due = 0;
   NodeId one = 0, other = 0;
   std::string reason;
-  std::uint32_t incarnation = 0;  // of `other`, as `one` knows it
 
-  void Exchange(Archive& archive) { archive(due, one, other, reason, incarnation); }
+  void Exchange(Archive& archive) { archive(due, one, other, reason); }
 };
 
 }  // namespace geomx

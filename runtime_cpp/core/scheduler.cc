@@ -70,13 +70,13 @@ class Scheduler final : public RoleLogic {
     }
     const bool ended = message.header.round == kLinkEnded;
     if (ended && node_.config().continues && HasLeft(lost->id)) return;
-    if (members_.IsOld(lost->id, message.header.key)) return;
+    if (members_.IsAbsent(lost->id) || members_.IsOld(lost->id, message.header.key)) return;
     const bool believed = tree_.IsParent(peer, lost->id) || left_.contains(lost->id) ||
                           (lost->role == Role::kServer && tree_.AllChildrenIn(lost->id, left_));
     if (!ended && believed) return DeclareDead(*lost, (*words)[1], now);
     const auto same = [&](const EndedLink& link) { return link.one == peer && link.other == lost->id; };
     if (std::any_of(ended_.begin(), ended_.end(), same)) return;
-    ended_.push_back({now + kLinkGrace, peer, lost->id, (*words)[1], message.header.key});
+    ended_.push_back({now + kLinkGrace, peer, lost->id, (*words)[1]});
   }
 
   void OnLinkDown(NodeId peer, const std::string& reason, Time now) override {
@@ -128,8 +128,6 @@ class Scheduler final : public RoleLogic {
       const EndedLink link = std::move(ended_.front());
       ended_.erase(ended_.begin());
       if (node_.stopped() || !dead_.empty()) continue;
-      if (members_.IsAbsent(link.one) || members_.IsAbsent(link.other)) continue;
-      if (members_.IsOld(link.other, link.incarnation)) continue;
       const NodeId silent = MoreSilent(link.one, link.other, now);
       if (node_.membership().Silence(silent, now) > node_.config().failure_timeout / 2) {
         DeclareDead(*node_.FindPeer(silent), link.reason, now);
@@ -246,9 +244,15 @@ class Scheduler final : public RoleLogic {
     node_.Send(member, ControlMessage(Kind::kStart, {std::to_string(now - started_at_)}));
   }
 
+  // The process of a member is gone, and with it the ends of its connections.
+  void ForgetEnded(NodeId member) {
+    std::erase_if(ended_, [&](const EndedLink& link) { return link.one == member || link.other == member; });
+  }
+
   // Training continues without a worker, or a party.
   void Lose(const Peer& lost, const std::string& reason, Time now) {
     if (members_.IsAbsent(lost.id)) return;
+    ForgetEnded(lost.id);
     const MemberChange change = members_.Lose(lost, reason);
     node_.Change(change, now);
     for (const Peer& peer : node_.config().peers) node_.Send(peer.id, Pack(change));
@@ -344,6 +348,7 @@ class Scheduler final : public RoleLogic {
 
   // The standby of a lost global server goes on in its place, and all are told where that is.
   void Move(const Peer& lost, const std::string& reason, Time now) {
+    ForgetEnded(lost.id);
     const MemberChange change = members_.Move(lost, standbys_.Take(lost.id), reason);
     node_.Change(change, now);
     for (const Peer& peer : node_.config().peers) {

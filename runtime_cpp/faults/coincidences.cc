@@ -66,6 +66,19 @@ class Coincidences {
     experiment_.slow[party] = static_cast<double>(Between(random_, 5, 25));
   }
 
+  // The workers of a slow party leave when the others have finished, after a push that is late.
+  void LeaveLate() {
+    check::Plan& plan = experiment_.plan;
+    const std::size_t slow = Between(random_, 0, layout_.parties.size() - 1);
+    experiment_.slow[slow] = static_cast<double>(Between(random_, 10, 25));
+    plan.quorum = std::min(plan.quorum, static_cast<std::uint32_t>(layout_.parties.size() - 1));
+    plan.deadline = Any(random_, 8 * experiment_.wan_delay, 16 * experiment_.wan_delay + experiment_.compute);
+    const Time at = 8 * experiment_.wan_delay + Any(random_, 0, training_);
+    for (const NodeId worker : layout_.parties[slow]) {
+      Add({.what = Fault::What::kLeave, .at = at, .node = worker});
+    }
+  }
+
   // A local server is lost between its contribution and the end of the round.
   void LoseAServer() {
     Kill(One(layout_.servers), Any(random_, 0, 4 * training_), Any(random_, kMillisecond, 5 * kMillisecond));
@@ -111,6 +124,7 @@ void DrawCoincidences(Random& random, Experiment& experiment) {
     const auto which = Between(random, 0, 19);
     if (which < 2 && many) coincidences.LoseAPartyTwice();
     if (which == 2) coincidences.ReportLate();
+    if ((which == 3 || which == 4) && experiment.plan.quorum > 0) coincidences.LeaveLate();
     if (many && experiment.plan.quorum == 0 && Chance(random, experiment.hostile ? 0.4 : 0.1)) {
       coincidences.Slow();
       if (experiment.hostile) coincidences.LoseAServer();

@@ -370,6 +370,29 @@ TEST(RunsEndWithoutWorkersThatWaitForTheirServer) {
   CHECK(scheduler.node().stopped());
 }
 
+// A process reports that its connection has ended, and is lost. What it said does not concern the next one.
+TEST(ReportsOfEarlierProcessesDoNotCount) {
+  Plan plan;
+  plan.continues = true;
+  const Cluster cluster(1, plan);
+  Scheduler scheduler(cluster, {});
+  Node& node = scheduler.node();
+  const NodeId server = cluster.servers.back();
+  const std::string global = node.FindPeer(cluster.globals.front())->name;
+  scheduler.Say(server, ControlMessage(Kind::kDead, {global, "silence"}, kLinkEnded));
+  node.HandleLinkDown(server, kReplaced, 1);
+  scheduler.Join(server);
+  scheduler.Say(server, ControlMessage(Kind::kReady));
+  node.HandleTimeout(kSecond);
+  std::size_t gone = 0, back = 0;
+  while (const auto event = node.PollEvent()) {
+    gone += event->kind == Event::Kind::kGone;
+    back += event->kind == Event::Kind::kBack;
+  }
+  CHECK_EQ(gone, 1u);
+  CHECK_EQ(back, 1u);
+}
+
 // Barriers do not wait for workers whose server is lost, and these do not count in place of others.
 TEST(BarriersWaitForWorkersWhoseServerIsThere) {
   Plan plan;
