@@ -74,9 +74,7 @@ class Scheduler final : public RoleLogic {
     const bool believed = tree_.IsParent(peer, lost->id) || left_.contains(lost->id) ||
                           (lost->role == Role::kServer && tree_.AllChildrenIn(lost->id, left_));
     if (!ended && believed) return DeclareDead(*lost, (*words)[1], now);
-    const auto same = [&](const EndedLink& link) { return link.one == peer && link.other == lost->id; };
-    if (std::any_of(ended_.begin(), ended_.end(), same)) return;
-    ended_.push_back({now + kLinkGrace, peer, lost->id, (*words)[1]});
+    ended_.Add({now + kLinkGrace, peer, lost->id, (*words)[1]});
   }
 
   void OnLinkDown(NodeId peer, const std::string& reason, Time now) override {
@@ -124,32 +122,30 @@ class Scheduler final : public RoleLogic {
   // Two members have lost their connection. If one of them is lost, it is silent here as well;
   // otherwise only the connection is.
   void LookAtEnded(Time now) {
-    while (!ended_.empty() && ended_.front().due <= now) {
-      const EndedLink link = std::move(ended_.front());
-      ended_.erase(ended_.begin());
+    while (const auto link = ended_.Take(now)) {
       if (node_.stopped() || !dead_.empty()) continue;
-      const NodeId silent = MoreSilent(link.one, link.other, now);
+      const NodeId silent = MoreSilent(link->one, link->other, now);
       if (node_.membership().Silence(silent, now) > node_.config().failure_timeout / 2) {
-        DeclareDead(*node_.FindPeer(silent), link.reason, now);
+        DeclareDead(*node_.FindPeer(silent), link->reason, now);
         continue;
       }
-      if (const auto spare = standbys_.Spare(link.one, link.other)) {
-        DeclareDead(*node_.FindPeer(*spare), link.reason, now);
+      if (const auto spare = standbys_.Spare(link->one, link->other)) {
+        DeclareDead(*node_.FindPeer(*spare), link->reason, now);
         continue;
       }
       if (node_.config().continues) {  // drop the one that the run needs less
-        const Peer &one = *node_.FindPeer(link.one), &other = *node_.FindPeer(link.other);
-        DeclareDead(one.role < other.role ? one : other, link.reason, now);
+        const Peer &one = *node_.FindPeer(link->one), &other = *node_.FindPeer(link->other);
+        DeclareDead(one.role < other.role ? one : other, link->reason, now);
         continue;
       }
-      const std::string name = node_.FindPeer(link.one)->name + std::string(kBetween) +
-                               node_.FindPeer(link.other)->name;
-      ToAll(Kind::kDead, {name, link.reason});
-      dead_.insert(link.other);
+      const std::string name = node_.FindPeer(link->one)->name + std::string(kBetween) +
+                               node_.FindPeer(link->other)->name;
+      ToAll(Kind::kDead, {name, link->reason});
+      dead_.insert(link->other);
       node_.Emit({.kind = Event::Kind::kDead,
-                  .peer = link.other,
+                  .peer = link->other,
                   .text = name,
-                  .reason = link.reason});
+                  .reason = link->reason});
     }
   }
 
@@ -162,7 +158,7 @@ class Scheduler final : public RoleLogic {
     if (const auto missed = Missed()) DeclareDead(*node_.FindPeer(missed->first), missed->second, now);
   }
   Time NextTimeout() const override {
-    return std::min(look_again_, ended_.empty() ? kNever : ended_.front().due);
+    return std::min(look_again_, ended_.NextDue());
   }
 
   bool Dispensable(NodeId peer) const override { return standbys_.HasOne(peer) || standbys_.ServerOf(peer); }
@@ -244,15 +240,10 @@ class Scheduler final : public RoleLogic {
     node_.Send(member, ControlMessage(Kind::kStart, {std::to_string(now - started_at_)}));
   }
 
-  // The process of a member is gone, and with it the ends of its connections.
-  void ForgetEnded(NodeId member) {
-    std::erase_if(ended_, [&](const EndedLink& link) { return link.one == member || link.other == member; });
-  }
-
   // Training continues without a worker, or a party.
   void Lose(const Peer& lost, const std::string& reason, Time now) {
     if (members_.IsAbsent(lost.id)) return;
-    ForgetEnded(lost.id);
+    ended_.Forget(lost.id);
     const MemberChange change = members_.Lose(lost, reason);
     node_.Change(change, now);
     for (const Peer& peer : node_.config().peers) node_.Send(peer.id, Pack(change));
@@ -264,10 +255,7 @@ class Scheduler final : public RoleLogic {
 
   // Whether a worker waits for its local server, which is lost or has not joined yet.
   bool LacksServer(NodeId worker) const {
-    const auto& peers = node_.config().peers;
-    return std::any_of(peers.begin(), peers.end(), [&](const Peer& each) {
-      return members_.IsAbsent(each.id) && tree_.IsParent(each.id, worker);
-    });
+    return tree_.AnyParent(worker, [this](NodeId id) { return members_.IsAbsent(id); });
   }
 
   // The number of workers (of those in `some`, if given) that are neither lost nor have left, and whose
@@ -348,7 +336,7 @@ class Scheduler final : public RoleLogic {
 
   // The standby of a lost global server goes on in its place, and all are told where that is.
   void Move(const Peer& lost, const std::string& reason, Time now) {
-    ForgetEnded(lost.id);
+    ended_.Forget(lost.id);
     const MemberChange change = members_.Move(lost, standbys_.Take(lost.id), reason);
     node_.Change(change, now);
     for (const Peer& peer : node_.config().peers) {
@@ -392,7 +380,7 @@ class Scheduler final : public RoleLogic {
 
   const Tree tree_;
   StandbyPairs standbys_;
-  std::vector<EndedLink> ended_;  // connections between members, by the time at which they count
+  EndedLinks ended_;  // connections between members
   std::size_t workers_ = 0;
   std::size_t expected_ = 0;  // members before the start
   std::set<NodeId> ready_, left_, workers_left_;

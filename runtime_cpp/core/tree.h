@@ -30,6 +30,13 @@ class Tree {
     });
   }
 
+  // Returns true if a parent of `child` is such a node.
+  template <class Is>
+  bool AnyParent(NodeId child, Is is) const {
+    return std::any_of(edges_.begin(), edges_.end(),
+                       [&](const auto& edge) { return edge.second == child && is(edge.first); });
+  }
+
   // Returns true if all children of `parent` are in `set`.
   bool AllChildrenIn(NodeId parent, const std::set<NodeId>& set) const {
     return std::all_of(edges_.begin(), edges_.end(), [&](const auto& edge) {
