@@ -10,10 +10,6 @@ namespace {
 using check::Between;
 using check::Chance;
 
-Time Any(Random& random, Time low, Time high) {
-  return static_cast<Time>(Between(random, static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high)));
-}
-
 class Coincidences {
  public:
   Coincidences(Random& random, Experiment& experiment)

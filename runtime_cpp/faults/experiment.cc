@@ -16,10 +16,6 @@ namespace {
 using check::Between;
 using check::Chance;
 
-Time Any(Random& random, Time low, Time high) {
-  return static_cast<Time>(Between(random, static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high)));
-}
-
 template <class Item>
 const Item& One(Random& random, const std::vector<Item>& items) {
   return items[Between(random, 0, items.size() - 1)];

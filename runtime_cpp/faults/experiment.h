@@ -34,6 +34,12 @@ struct Fault {
   double written = 1;      // of a kill: the fraction of uncommitted records that reached the disk
 };
 
+// Uniform over [low, high].
+inline Time Any(Random& random, Time low, Time high) {
+  return static_cast<Time>(
+      check::Between(random, static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high)));
+}
+
 std::string ToString(const Fault& fault);  // for example: cut node0-node3 at 0.5 s for 0.1 s
 
 struct Tensor {
