@@ -3,10 +3,11 @@
 //   joining --start--> running --Leave, everything answered: bye--> left --stop--> stopped
 //
 // From the start on, each end of every link sends a heartbeat after each interval in which it has sent
-// nothing else, and thus a message in any two intervals, so either end notices when the other, or the
-// path between them, falls silent. A peer that is silent for `failure_timeout` is suspect; once it has
-// been silent for `patience` as well, it counts as lost. A broken connection alone is no reason, as a new one is made meanwhile. Time in which this
-// node itself did not run does not count as silence of others.
+// nothing else, and thus at least one message in any two intervals. Either end therefore notices when the
+// other, or the path between them, falls silent. A peer that is silent for `failure_timeout` is suspect;
+// once it has been silent for `patience` as well, it counts as lost. A broken connection alone is no
+// reason, as a new one is made meanwhile. Time in which this node itself did not run does not count as
+// silence of others.
 #pragma once
 
 #include <map>

@@ -32,7 +32,8 @@ Closings::Closings(const Experiment& experiment) : plan_(experiment.plan) {
 std::string Closings::Overdue(const Place& place, const Open& open, Time now) {
   if (open.complete >= now) return {};
   const auto& [global, key, shard] = place;
-  return Words("rounds close in time: nobody is waited for, but it stays open", global, key, open.closed + 1);
+  return Words("rounds close in time: no contribution is awaited, but the round is still open", global, key,
+               open.closed + 1);
 }
 
 void Closings::Recheck(Open& open, Time now) {

@@ -35,7 +35,7 @@ class Closings {
     std::map<NodeId, Part> parties;
     std::map<NodeId, bool> made;     // by party that contributed to the open round; true: in time
     Time first = 0;                  // when the first contribution arrived
-    Time complete = kNever;          // since when nobody is waited for
+    Time complete = kNever;          // from when on no contribution is awaited; kNever: some are
   };
   using Place = std::tuple<NodeId, Key, std::uint32_t>;
 

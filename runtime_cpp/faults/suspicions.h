@@ -1,5 +1,5 @@
-// The law that nobody is suspected, or declared lost, without a reason: faults are recorded with their ends, and
-// suspicions that none of them explains are errors.
+// The law that a node suspects a peer, and the scheduler declares a member lost, only after a fault that explains
+// it. Each fault is recorded with the time at which its effect ends.
 #pragma once
 
 #include <algorithm>
