@@ -214,9 +214,10 @@ class Simulation:
         self._schedule_network(0)
         play(self, self.experiment.event_schedule)
         self._start_programs()
-        with progress(total or None, "simulating") as self._advance, uncollected():
-            self._go(end)
-        return self._finish(time.monotonic() - started)
+        with uncollected():
+            with progress(total or None, "simulating") as self._advance:
+                self._go(end)
+            return self._finish(time.monotonic() - started)
 
     @property
     def programmed(self) -> bool:
@@ -320,10 +321,9 @@ class Simulation:
         self.repetition.add(row)
         if self._world is not None:
             self._world.step_ended(row, loss)
-        later_ns = self.skipped_ns
-        self.write(
-            row._replace(start_ns=row.start_ns + later_ns, end_ns=row.end_ns + later_ns), loss
-        )
+        if later_ns := self.skipped_ns:
+            row = row._replace(start_ns=row.start_ns + later_ns, end_ns=row.end_ns + later_ns)
+        self.write(row, loss)
 
     def write(self, row: IterationRow, loss: float = math.nan) -> None:
         """Write the row of a step, with times of the run."""

@@ -122,28 +122,32 @@ class SimulatedWorker:
             self.steps.resume(max(simulation.fabric.round(self.spec.id, key) for key in keys))
         for order in passes(self.steps):
             if isinstance(order, Forward):
-                yield from self._forward(order)
+                self._begin_forward(order)
+                yield self._carried_out()
+                self._end_forward(order)
             else:
-                yield from self._backward(order)
+                self._begin_backward(order)
+                yield self._carried_out()
+                self._end_backward(order)
         self._take_values(final=True)
         self.ended = True
 
-    def _forward(self, order: Forward) -> Generator[simpy.Event, Any, None]:
+    def _begin_forward(self, order: Forward) -> None:
         simulation = self.simulation
         self._start_ns = simulation.env.now
         self.took_s = self.compute_s * simulation.begin(self)
         simulation.fabric.forward(self.spec.id, self._start_ns, list(order.needs))
-        yield self._carried_out()
+
+    def _end_forward(self, order: Forward) -> None:
         if self.steps.flights is not None:
             self._catch_up()
         self._take_values(final=False)
-        if simulation.model is not None:
-            self._compute(simulation.model)
+        if self.simulation.model is not None:
+            self._compute(self.simulation.model)
         order.compute_s = self.took_s
 
-    def _backward(self, order: Backward) -> Generator[simpy.Event, Any, None]:
+    def _begin_backward(self, order: Backward) -> None:
         simulation, report = self.simulation, order.report
-        env = simulation.env
         self._pulled = order.push != "nothing"
         simulation.fabric.backward(
             self.spec.id,
@@ -152,18 +156,20 @@ class SimulatedWorker:
             self.loss,
             order.last,
             None if report is None else (report.host, report.coordinator, report.values),
-            env.now,
+            simulation.env.now,
             order.part,
         )
-        yield self._carried_out()
+
+    def _end_backward(self, order: Backward) -> None:
+        simulation, now_ns = self.simulation, self.simulation.env.now
         if self.steps.flights is None:
             self._catch_up()
         step = self.steps.step  # includes steps that were counted as repetitions
-        simulation.iteration(IterationRow(self, step, self._start_ns, env.now), self.loss)
+        simulation.iteration(IterationRow(self, step, self._start_ns, now_ns), self.loss)
         every = simulation.experiment.evaluate_every
         if simulation.model is not None and evaluates(self.steps, every):
-            self._due = step, env.now / NS
-        if report is not None:
+            self._due = step, now_ns / NS
+        if order.report is not None:
             order.answer = self._answers.popleft()
 
     def _catch_up(self) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -274,3 +276,19 @@ def test_tables_become_data_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(geomx.GeomxError, match="pip install pandas"):
         results.frame("links")
+
+
+def test_what_existed_before_a_simulation_is_not_searched_for_cycles_meanwhile() -> None:
+    frozen: list[int] = []
+
+    def look(world: geomx.World) -> Iterator[object]:
+        yield world.env.timeout(1)
+        frozen.append(gc.get_freeze_count())
+
+    geomx.run(
+        ["workload=tiny", "iterations=1"],
+        world=lambda world: world.process(look(world)) and None,
+    )
+    assert frozen[0] > 1000
+    assert gc.get_freeze_count() == 0
+    assert gc.isenabled()

@@ -146,13 +146,17 @@ void init_fabric(nb::module_& m) {
   fabric
       .def(nb::init<std::uint64_t, std::size_t>(), "seed"_a, "max_spans"_a = 0)
       .def("add_edge", &Fabric::AddEdge, "schedule"_a, "delay_ns"_a)
-      .def("add_node", &Fabric::AddNode, "config"_a, "costs"_a)
+      .def("add_node",
+           [](Fabric& self, NodeConfig config, std::shared_ptr<const Costs> costs) {
+             kernels::GrowHeapInHugePages();
+             self.AddNode(std::move(config), std::move(costs));
+           }, "config"_a, "costs"_a)
       .def("share_cores", &Fabric::ShareCores, "count"_a,
            "Let all nodes share this number of cores; 0: each has its own.")
       .def("connect", &Fabric::Connect, "source"_a, "target"_a, "link"_a,
            "Add the link from `source` to `target`.")
       .def("advance", [](Fabric& self, Time limit) {
-        kernels::JoinHeapPages();
+        kernels::GrowHeapInHugePages();
         return self.Advance(limit);
       }, "limit_ns"_a)
       .def("take_notices",

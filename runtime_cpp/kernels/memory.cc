@@ -1,11 +1,16 @@
 #include "kernels/memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #if defined(__linux__)
 #include <sys/mman.h>
 #include <unistd.h>
@@ -96,29 +101,41 @@ void GiveMemory(void* memory, std::size_t bytes) noexcept {
   ::operator delete(memory, AlignmentOf(size));
 }
 
-#if defined(__linux__)
+#if defined(__GLIBC__)
 namespace {
 
 std::uintptr_t HeapEnd() { return reinterpret_cast<std::uintptr_t>(sbrk(0)); }
 
-std::mutex joining;
-std::uintptr_t joined = HeapEnd();  // the heap below this
+// Makes the heap's free end, which is not in memory before it is used, long enough to be advised in time.
+// The thresholds are those that glibc arrives at by itself once a large block has been freed.
+void GrowInLargeSteps() {
+  constexpr int kStep = 32 << 20;
+  mallopt(M_MMAP_THRESHOLD, kStep);
+  mallopt(M_TRIM_THRESHOLD, 2 * kStep);
+  mallopt(M_TOP_PAD, kStep);
+  void* volatile block = std::malloc(kStep / 2);  // the first step
+  std::free(block);
+}
+
+std::mutex advising;
+std::atomic<std::uintptr_t> advised = 0;  // the heap below this, but for what was there before
 
 }  // namespace
 
-void JoinHeapPages() {
-  constexpr std::uintptr_t kPages = 4 * kHugePage;
-  constexpr int kCollapse = 25;  // MADV_COLLAPSE, which not all C libraries define
-  const std::lock_guard lock(joining);
-  const std::uintptr_t end = HeapEnd() / kHugePage * kHugePage;
-  const std::uintptr_t first = (joined + kHugePage - 1) / kHugePage * kHugePage;
-  joined = std::min(joined, end);  // the heap may have shrunk
-  if (end < first + kPages) return;
-  madvise(reinterpret_cast<void*>(first), end - first, kCollapse);  // advice only
-  joined = end;
+void GrowHeapInHugePages() {
+  if (HeapEnd() == advised.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock(advising);
+  if (advised == 0) {
+    advised = HeapEnd();
+    GrowInLargeSteps();
+  }
+  const std::uintptr_t end = HeapEnd();
+  const std::uintptr_t first = advised / kHugePage * kHugePage;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);  // advice only
+  advised = end;
 }
 #else
-void JoinHeapPages() {}
+void GrowHeapInHugePages() {}
 #endif
 
 std::size_t KeptMemory() { return Store::Instance().bytes(); }
