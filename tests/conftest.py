@@ -6,6 +6,7 @@ which is printed in the header and with every failure, so that failures can be r
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import re
@@ -54,6 +55,17 @@ def pytest_configure(config: pytest.Config) -> None:
     text = config.getoption("--seed")
     number = random.SystemRandom().randrange(2**31) if text == "random" else int(text)
     config.stash[SEED] = number
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Leave what test files import out of all searches for garbage: each would take 0.2 s."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -86,6 +86,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Build:
     @cache
     def run(sync: str, accel: tuple[str, ...], seed: int, numerics: bool = True) -> Results:
         selection = REGISTRY.select((sync, OPTIONS.get(sync, {})), [(name, {}) for name in accel])
+        traced = not numerics and accel == (*ACCELERATORS,)
         experiment = Experiment(
             mode="sim",
             seed=seed,
@@ -95,8 +96,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Build:
             workload=workload,
             selection=selection,
             evaluate_every=ITERATIONS,
-            # A trace takes a quarter of the time; the runs without numerics write theirs.
-            sim=SimOptions(max_spans=0) if numerics else SimOptions(),
+            # Traces take a quarter of the time; those of runs with all accelerators are written.
+            sim=SimOptions() if traced else SimOptions(max_spans=0),
         )
         validate(experiment)
         return execute(experiment, tmp_path_factory.mktemp("run"))

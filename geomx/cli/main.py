@@ -10,7 +10,6 @@ Every command is a module of this package. It is imported when it is called, by 
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import io
 import os
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from geomx.cli.parser import Parser, split
 from geomx.errors import PARTS, ConfigError, GeomxError, refused_file, unbuilt
+from geomx.imports import without_collections
 from geomx.limits.watchdog import any_abandoned, own_process
 from geomx.terminal import log
 from geomx.terminal.output import (
@@ -64,11 +64,8 @@ class Command(NamedTuple):
 
     def load(self) -> Any:
         """The module."""
-        gc.disable()  # imports leave hardly any garbage: looking for it takes a tenth of their time
-        try:
+        with without_collections():
             return importlib.import_module(f"geomx.cli.{self.module}")
-        finally:
-            gc.enable()
 
 
 COMMANDS = {

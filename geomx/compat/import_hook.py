@@ -7,12 +7,15 @@ import os
 import sys
 from typing import Any
 
-from geomx.compat.addresses import ProcessLog
-from geomx.compat.idx_files import accept_any
-from geomx.compat.membership import Membership, report_absence
-from geomx.compat.roles import role_of
-from geomx.compat.serving import serve
-from geomx.errors import ConfigError
+from geomx.imports import without_collections
+
+with without_collections():
+    from geomx.compat.addresses import ProcessLog
+    from geomx.compat.idx_files import accept_any
+    from geomx.compat.membership import Membership, report_absence
+    from geomx.compat.roles import role_of
+    from geomx.compat.serving import serve
+    from geomx.errors import ConfigError
 
 
 def enter() -> Any:

@@ -23,6 +23,7 @@ import numpy as np
 
 from geomx.errors import ConfigError
 from geomx.frameworks.mxnet_operators import operators_later
+from geomx.imports import without_collections
 
 
 def load_mxnet() -> Any:
@@ -58,6 +59,7 @@ def load_mxnet() -> Any:
         for change in (_distutils_version, _statistics_later, operators_later):
             meanwhile.enter_context(change())
         meanwhile.enter_context(_without("sklearn"))
+        meanwhile.enter_context(without_collections())
         _restore_scipy_name()
         try:
             return importlib.import_module("mxnet")

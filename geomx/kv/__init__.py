@@ -16,8 +16,11 @@ the CPU or a GPU (objects that support DLPack or ``__cuda_array_interface__``); 
 the same store for MXNet. Values travel as float32; other types are converted.
 """
 
-from geomx.kv.joining import create
-from geomx.kv.store import KVStore
-from geomx.kv.values import Key
+from geomx.imports import without_collections
+
+with without_collections():
+    from geomx.kv.joining import create
+    from geomx.kv.store import KVStore
+    from geomx.kv.values import Key
 
 __all__ = ["KVStore", "Key", "create"]

@@ -1,14 +1,12 @@
 """``python -m geomx.live``: one process of a live run; see `geomx.live.node`."""
 
-import gc
 import os
 import sys
 
-gc.disable()  # imports create little garbage, and collections take a tenth of their time
-try:
+from geomx.imports import without_collections
+
+with without_collections():
     from geomx.live.node import main
-finally:
-    gc.enable()
 
 if __name__ == "__main__":
     status = main()

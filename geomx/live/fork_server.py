@@ -34,17 +34,15 @@ from typing import Any, NoReturn
 import numpy as np
 
 from geomx._core import enter_namespace
-from geomx.live.descriptors import readable
-from geomx.live.exit_status import FAILED
-from geomx.live.forks import MESSAGE_BYTES, command
-from geomx.live.lifetime import tie_to_parent
-from geomx.plugin.registry import ENTRY_POINTS, Registry
+from geomx.imports import without_collections
 
-gc.disable()  # as in `geomx.live.__main__`
-try:
+with without_collections():
+    from geomx.live.descriptors import readable
+    from geomx.live.exit_status import FAILED
+    from geomx.live.forks import MESSAGE_BYTES, command
+    from geomx.live.lifetime import tie_to_parent
     from geomx.live.node import main as run_node
-finally:
-    gc.enable()
+    from geomx.plugin.registry import ENTRY_POINTS, Registry
 
 
 class Server:
@@ -170,7 +168,8 @@ def main(arguments: Sequence[str]) -> None:
             command lines of nodes.
     """
     tie_to_parent(int(arguments[0]))
-    import_own_plugins()
+    with without_collections():
+        import_own_plugins()
     Server(socket.socket(fileno=int(arguments[1]))).serve()
 
 

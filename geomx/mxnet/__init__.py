@@ -23,14 +23,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from geomx.errors import GeomxError
-from geomx.kv import joining, states
-from geomx.kv import store as kv
-from geomx.kv.keys import Entry
-from geomx.kv.values import Key, devices, pairs
-from geomx.live.mxnet_exchange import EngineExchange
-from geomx.live.script_calls import NOT_SIMULATED
-from geomx.live.sync_steps import SyncSteps
-from geomx.mxnet.arrays import check, dense, fill, keep_rows, mx, rows_wanted, store_call
+from geomx.imports import without_collections
+
+with without_collections():
+    from geomx.kv import joining, states
+    from geomx.kv import store as kv
+    from geomx.kv.keys import Entry
+    from geomx.kv.values import Key, devices, pairs
+    from geomx.live.mxnet_exchange import EngineExchange
+    from geomx.live.script_calls import NOT_SIMULATED
+    from geomx.live.sync_steps import SyncSteps
+    from geomx.mxnet.arrays import check, dense, fill, keep_rows, mx, rows_wanted, store_call
 
 
 class KVStore(mx.kvstore.KVStore):

@@ -17,14 +17,16 @@ Example:
 from __future__ import annotations
 
 from geomx.errors import ConfigError
+from geomx.imports import without_collections
 
-try:
-    import torch as _torch  # noqa: F401
-except ModuleNotFoundError as error:
-    raise ConfigError("torch", "missing", f"{error}: pip install 'geomx[torch]'") from error
+with without_collections():
+    try:
+        import torch as _torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError("torch", "missing", f"{error}: pip install 'geomx[torch]'") from error
 
-from geomx.live.torch_exchange import TensorExchange
-from geomx.torch.ddp import PartyHook
-from geomx.torch.optimizer import Optimizer
+    from geomx.live.torch_exchange import TensorExchange
+    from geomx.torch.ddp import PartyHook
+    from geomx.torch.optimizer import Optimizer
 
 __all__ = ["Optimizer", "PartyHook", "TensorExchange"]

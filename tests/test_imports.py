@@ -1,0 +1,40 @@
+"""The imports of geomx do not search for garbage, then or later, and change nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import gc
+from geomx.imports import without_collections
+
+with without_collections():
+    assert not gc.isenabled()
+    made = [[]]
+assert gc.isenabled() and gc.get_freeze_count() == 0
+assert not any(each is made for each in gc.get_objects(generation=0))
+assert any(each is made for each in gc.get_objects(generation=2))
+
+gc.disable()
+with without_collections():
+    pass
+assert not gc.isenabled()  # as the program wants it
+
+gc.enable()
+gc.freeze()
+frozen = gc.get_freeze_count()
+with without_collections():
+    pass
+assert gc.isenabled() and gc.get_freeze_count() == frozen
+
+try:
+    with without_collections():
+        raise ImportError
+except ImportError:
+    assert gc.isenabled()
+"""
+
+
+def test_the_collector_is_as_it_was_and_has_less_to_search() -> None:
+    subprocess.run([sys.executable, "-c", PROGRAM], check=True)
