@@ -12,8 +12,9 @@ std::string Words(const char* what, NodeId global, Key key, Round round) {
 
 }  // namespace
 
-Closings::Closings(const Experiment& experiment) : plan_(experiment.plan) {
-  if (plan_.quorum == 0) return;
+Closings::Closings(const Experiment& experiment)
+    : plan_(experiment.plan), applies_(plan_.quorum > 0 && experiment.on_loss == OnLoss::kContinue) {
+  if (!applies_) return;
   const check::Layout layout(plan_);
   const auto absent = [&](NodeId id) {
     return std::find(experiment.absent.begin(), experiment.absent.end(), id) != experiment.absent.end();
@@ -46,7 +47,7 @@ void Closings::Recheck(Open& open, Time now) {
 }
 
 std::string Closings::OnPush(NodeId global, NodeId party, const Header& push, Time now) {
-  if (plan_.quorum == 0) return {};
+  if (!applies_) return {};
   Open& open = OpenOf(global, push.key, push.shard);
   if (std::string wrong = Overdue({global, push.key, push.shard}, open, now); !wrong.empty()) return wrong;
   if (open.made.empty()) open.first = now;
@@ -77,7 +78,7 @@ std::string Closings::OnBack(NodeId global, NodeId party, Time now) {
 }
 
 std::string Closings::OnClosed(NodeId global, Key key, std::uint32_t shard, Round round, bool stops, Time now) {
-  if (plan_.quorum == 0) return {};
+  if (!applies_) return {};
   Open& open = OpenOf(global, key, shard);
   bool early = false, without = false;  // a party that takes part has not contributed in time, or not at all
   for (const auto& [party, part] : open.parties) {

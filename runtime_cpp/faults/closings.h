@@ -46,6 +46,7 @@ class Closings {
   static void Recheck(Open& open, Time now);
 
   const check::Plan& plan_;
+  const bool applies_;  // servers that are killed and resume repeat what has been delivered to them
   std::map<Place, Open> rounds_;
 };
 

@@ -62,16 +62,56 @@ class Coincidences {
     experiment_.slow[party] = static_cast<double>(Between(random_, 5, 25));
   }
 
+  // Rounds close without a slow party, but not at once.
+  void LeaveBehind(std::size_t party) {
+    check::Plan& plan = experiment_.plan;
+    experiment_.slow[party] = static_cast<double>(Between(random_, 10, 25));
+    plan.quorum = std::min(plan.quorum, static_cast<std::uint32_t>(layout_.parties.size() - 1));
+    plan.deadline = Any(random_, 8 * experiment_.wan_delay, 16 * experiment_.wan_delay + experiment_.compute);
+  }
+
+  // All workers leave with the first, in the middle of the slow ones' steps.
+  void Curtail() {
+    experiment_.curtailed = true;
+    if (experiment_.plan.quorum > 0) LeaveBehind(Between(random_, 0, layout_.parties.size() - 1));
+  }
+
   // The workers of a slow party leave when the others have finished, after a push that is late.
   void LeaveLate() {
     check::Plan& plan = experiment_.plan;
     const std::size_t slow = Between(random_, 0, layout_.parties.size() - 1);
-    experiment_.slow[slow] = static_cast<double>(Between(random_, 10, 25));
-    plan.quorum = std::min(plan.quorum, static_cast<std::uint32_t>(layout_.parties.size() - 1));
-    plan.deadline = Any(random_, 8 * experiment_.wan_delay, 16 * experiment_.wan_delay + experiment_.compute);
-    const Time at = 8 * experiment_.wan_delay + Any(random_, 0, training_);
+    LeaveBehind(slow);
+    const Time longest = training_ + static_cast<Time>(experiment_.rounds) * plan.deadline;
+    const Time at = 8 * experiment_.wan_delay + Any(random_, 0, longest);
     for (const NodeId worker : layout_.parties[slow]) {
       Add({.what = Fault::What::kLeave, .at = at, .node = worker});
+    }
+  }
+
+  // Rounds close without late parties, although no member is lost.
+  void CloseEarly() {
+    const std::size_t parties = layout_.parties.size();
+    check::Plan& plan = experiment_.plan;
+    plan.quorum = static_cast<std::uint32_t>(Between(random_, 1, parties));
+    plan.deadline = Chance(random_, 0.3) ? 0 : Any(random_, 0, 2 * experiment_.compute + experiment_.wan_delay);
+    if (Chance(random_, 0.7)) {
+      experiment_.slow[Between(random_, 0, parties - 1)] = static_cast<double>(Between(random_, 1, 8));
+    }
+    experiment_.exact = false;
+  }
+
+  // The nodes of a party that joins are started at once, and some of what they and the scheduler say is late.
+  void JoinAtOnce() {
+    Time first = kNever;
+    for (const Fault& each : experiment_.faults) {
+      if (each.what == Fault::What::kJoin) first = std::min(first, each.at);
+    }
+    for (Fault& each : experiment_.faults) {
+      if (each.what == Fault::What::kJoin) each.at = first + Any(random_, 0, 2 * experiment_.wan_delay);
+    }
+    for (std::uint64_t i = first == kNever ? 0 : Between(random_, 0, 3); i > 0; --i) {
+      const Time wan = experiment_.wan_delay, at = first + Any(random_, 5 * wan, 14 * wan);
+      Cut(layout_.scheduler, One(experiment_.absent), at, Any(random_, wan, 6 * wan));
     }
   }
 
@@ -125,6 +165,18 @@ void DrawCoincidences(Random& random, Experiment& experiment) {
       coincidences.Slow();
       if (experiment.hostile) coincidences.LoseAServer();
     }
+  }
+}
+
+void DrawRecent(Random& random, Experiment& experiment) {
+  Coincidences coincidences(random, experiment);
+  if (Chance(random, 0.3)) experiment.idle = static_cast<double>(Between(random, 1, 9)) / 10;
+  if (Chance(random, 0.7)) coincidences.JoinAtOnce();
+  if (Chance(random, 0.25)) experiment.snapshots = 0.2;
+  if (experiment.on_loss == OnLoss::kContinue && Chance(random, 0.1)) coincidences.Curtail();
+  const bool many = experiment.plan.parties.size() > 1;
+  if (experiment.on_loss == OnLoss::kWait && experiment.replayable && many && Chance(random, 0.5)) {
+    coincidences.CloseEarly();
   }
 }
 

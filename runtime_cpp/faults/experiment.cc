@@ -331,7 +331,9 @@ std::string ToString(const Experiment& experiment) {
     if (!link->slicers.empty()) text += std::string(", slices of ") + name;
   }
   add(experiment.integers, "integers");
+  add(experiment.idle > 0, "gradients of zeros");
   add(experiment.hasty, "hasty workers");
+  add(experiment.curtailed, "curtailed");
   add(experiment.loading > 0, "late initial values");
   add(experiment.shaped, "emulated network");
   add(experiment.replayable, "compared with plain sums");
@@ -355,8 +357,9 @@ Experiment Draw(std::uint64_t seed) {
   DrawFaults(random, experiment);
   Random more(seed ^ 0x5eed);  // a generator of its own: earlier draws stay as they are
   DrawMore(more, experiment);
-  Random rare(seed ^ 0xc01ded);
+  Random rare(seed ^ 0xc01ded), recent(seed ^ 0x2ece47);
   DrawCoincidences(rare, experiment);
+  DrawRecent(recent, experiment);
   return experiment;
 }
 

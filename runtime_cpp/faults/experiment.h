@@ -57,10 +57,14 @@ struct Experiment {
   std::vector<Tensor> tensors;
   Round rounds = 4;
   std::string optimizer;   // the instruction that the first worker gives; empty: none
+  // Probability that a tensor's gradients in a step are zeros: those of all workers, or of one. Half of these workers
+  // say that they have nothing to contribute.
+  double idle = 0;
   bool integers = false;   // pushed values are integers, independent of the weights: sums do not depend on order
   bool lockstep = true;    // a step begins when the values of all tensors have arrived
   bool barrier = false;    // all workers wait for each other before they leave
   bool hasty = false;      // workers leave, or enter that barrier, without the answers to their last pushes
+  bool curtailed = false;  // when the first worker has left, all others are told to, as by batch systems
   // The weights can be recomputed as plain sums over the recorded contributors, in the order of their ids.
   bool replayable = false;
   bool exact = true;       // the weights do not depend on timing
@@ -71,6 +75,7 @@ struct Experiment {
   std::vector<double> slow;            // by party: factor by which its steps take longer
   Time lan_delay = 0, wan_delay = 0;   // one way
   double bytes_per_s = 1e6;
+  double snapshots = 0.01;  // probability that a snapshot replaces a log, after each input of its node
   Time suspect = 0, redial = 0;
   bool shaped = false;     // both ends delay messages in an emulated network
   double loss = 0, duplicates = 0, late = 0;  // of datagrams: probabilities
@@ -84,8 +89,14 @@ struct Experiment {
 
 std::string ToString(const Experiment& experiment);  // on one line
 
+// What a worker has to contribute to a round of a tensor: gradients that are not all zero, zeros, or nothing, which are
+// zeros as well.
+enum class Share : std::uint8_t { kGradients, kZeros, kNothing };
+
 // Adds what independent draws hardly contain (coincidences.cc).
 void DrawCoincidences(Random& random, Experiment& experiment);
+// The same, by a generator of its own, so that what the others draw stays as it is.
+void DrawRecent(Random& random, Experiment& experiment);
 
 // Returns the same experiment for the same seed on every machine.
 Experiment Draw(std::uint64_t seed);

@@ -38,8 +38,18 @@ bool Same(const Values& one, const Values& other) {
 
 }  // namespace
 
+Share ShareOf(const Experiment& experiment, NodeId worker, Key key, Round round) {
+  if (experiment.idle <= 0) return Share::kGradients;
+  const auto draw = [](std::uint64_t number) { return static_cast<double>(number >> 11) * 0x1p-53; };
+  const std::uint64_t all = Mix(experiment.seed ^ Mix(std::uint64_t{key} << 32 | round) ^ 0x1d1e);
+  const std::uint64_t own = Mix(all ^ worker);
+  if (draw(all) >= experiment.idle && draw(own) >= experiment.idle) return Share::kGradients;
+  return (Mix(own) & 1) != 0 ? Share::kNothing : Share::kZeros;
+}
+
 Values PushOf(const Experiment& experiment, NodeId worker, Key key, Round round, const Values& value) {
   Values push(value.size());
+  if (ShareOf(experiment, worker, key, round) != Share::kGradients) return push;
   for (std::uint32_t i = 0; i < push.size(); ++i) {
     const std::uint64_t who = Mix(experiment.seed ^ Mix(std::uint64_t{worker} << 32 | key));
     const std::uint64_t what = Mix(who ^ (std::uint64_t{round} << 32 | i));
@@ -99,11 +109,12 @@ class Recomputation {
     std::uint32_t index;
   };
 
-  // Returns the sums of a round in the order of addition. Sets `wrong` if the records contradict each other.
-  std::vector<PartySum> SumsOf(const Place& at, Round round, std::string& wrong) {
+  // Returns the sums of a round, closed by the process with this `life`, in the order of addition. Sets `wrong` if the
+  // records contradict each other.
+  std::vector<PartySum> SumsOf(const Place& at, std::uint32_t life, Round round, std::string& wrong) {
     std::vector<PartySum> sums;
     const History::Closed* const closed = PartialOf(at.global, at, [&](const History::Closed& each) {
-      return each.round == round;
+      return each.round == round && each.life == life;
     });
     const auto add = [&](NodeId server, Round meant) {
       if (wrong.empty()) sums.push_back(NextSum(at, server, meant, wrong));
@@ -152,10 +163,21 @@ class Recomputation {
   // `continue`. `before`: how many sums for `global` the same process had sent before.
   std::optional<Round> OwnRound(const Place& at, NodeId server, std::uint32_t incarnation, Round global,
                                 std::size_t before) const {
-    if (experiment_.on_loss != OnLoss::kContinue) return global;
+    if (experiment_.on_loss != OnLoss::kContinue) return Nth(at, server, global);
     const auto found = history_.rounds.find({server, incarnation, at.key, at.index, global});
     if (found == history_.rounds.end() || found->second.size() <= before) return std::nullopt;
     return found->second[before];
+  }
+
+  // Returns which of a party's rounds became `global`, with `wait`: parties push each of their rounds once, and
+  // begin with that after the first value that they were given.
+  Round Nth(const Place& at, NodeId server, Round global) const {
+    if (experiment_.plan.quorum == 0) return global;
+    const auto pushed = history_.pushed.lower_bound({server + 1, at.key, 0});  // by the first worker
+    Round round = pushed == history_.pushed.end() ? 1 : std::get<2>(pushed->first);
+    const auto first = history_.taken.lower_bound({at.global, server, at.key, at.index, 0});
+    const auto last = history_.taken.lower_bound({at.global, server, at.key, at.index, global});
+    return round + static_cast<Round>(std::distance(first, last));
   }
 
   // Returns the record of a round that a server closed without some of its children; null: all took part.
@@ -173,31 +195,35 @@ class Recomputation {
     ShardReplay replay(experiment_, key, shard);
     Values value = PartOf(InitialOf(experiment_, key), shard);
     std::map<Round, Values> by_round = {{0, value}};
-    std::set<Round> known;
+    std::map<Round, std::uint32_t> lives;  // the last counts: a new process closes again what the disk did not have
     if (updated != history_.updated.end()) {
-      for (const auto& [life, round] : updated->second) {
-        if (!known.insert(round).second) continue;  // a new process closed it again, as the disk did not have it
+      for (const auto& [life, round] : updated->second) lives[round] = life;
+      for (const auto& [round, life] : lives) {
         std::string wrong;
-        const std::vector<PartySum> sums = SumsOf(at, round, wrong);
+        const std::vector<PartySum> sums = SumsOf(at, life, round, wrong);
         if (!wrong.empty()) return wrong;
         Values sum;
         std::uint32_t count = 0;
+        bool absent = true;
         for (const PartySum& each : sums) {
-          AddTo(sum, Total(each, at, shard, wrong));
+          AddTo(sum, Total(each, at, shard, absent, wrong));
           if (!wrong.empty()) return wrong;
           count += static_cast<std::uint32_t>(each.workers.size());
           became_[{each.server, key, index, each.own}].emplace_back(each.meant, round);
         }
         if (count == 0) return "a round closed without any worker: " + Where(at.global, key, round);
-        value = by_round[round] = replay.Update(sum, count, static_cast<std::uint32_t>(layout_.workers.size()));
+        if (!absent || experiment_.optimizer.empty()) {  // else the optimizer does not run
+          value = replay.Update(sum, count, static_cast<std::uint32_t>(layout_.workers.size()));
+        }
+        by_round[round] = value;
       }
     }
     return Compare(key, index, shard, by_round, value);
   }
 
-  // Returns the sum of a party's contributions to a shard. Sets `wrong` if one was never made or is in another
-  // sum.
-  Values Total(const PartySum& party, const Place& at, const ShardInfo& shard, std::string& wrong) {
+  // Returns the sum of a party's contributions to a shard. Sets `absent` to false if one of them is not absent, and
+  // `wrong` if one was never made or is in another sum.
+  Values Total(const PartySum& party, const Place& at, const ShardInfo& shard, bool& absent, std::string& wrong) {
     Values total;
     for (const History::Contribution& each : party.workers) {
       const auto pushed = history_.pushed.find(each);
@@ -209,6 +235,8 @@ class Recomputation {
       if (!counted_.insert({each, at.index}).second) {
         wrong = "exactly once: a contribution is in two sums: " + Where(std::get<0>(each), at.key, party.own);
       }
+      const auto& [worker, key, round] = each;
+      absent = absent && ShareOf(experiment_, worker, key, round) == Share::kNothing;
       AddTo(total, PartOf(pushed->second, shard));
     }
     return total;
@@ -239,7 +267,8 @@ class Recomputation {
                const Values& held) const {
     const auto& [worker, key, round] = who;
     const auto is = [&held](const auto& each) { return Same(each.second, held); };
-    if (experiment_.on_loss != OnLoss::kContinue) return is(*std::prev(by_round.upper_bound(round)));
+    const bool common = experiment_.on_loss != OnLoss::kContinue && experiment_.plan.quorum == 0;
+    if (common) return is(*std::prev(by_round.upper_bound(round)));
     if (!history_.acknowledged.contains(who)) return std::any_of(by_round.begin(), by_round.end(), is);
     const auto became = became_.find({ServerOf(worker), key, index, round});
     if (became == became_.end()) return false;
@@ -311,6 +340,7 @@ std::string LikeUndisturbed(const History& history, const History& undisturbed) 
     }
   }
   if (history.values.size() != undisturbed.values.size()) return "equal weights: rounds are missing";
+  if (history.absent != undisturbed.absent) return "equal weights: other rounds count as absent than undisturbed";
   if (history.last != undisturbed.last) return "equal weights: global servers end with others than undisturbed";
   return {};
 }
@@ -340,7 +370,8 @@ std::string Judge(const Experiment& experiment, const History& history, const Hi
   if (experiment.plan.rounds.together) {
     if (std::string wrong = RoundsCloseOnce(history); !wrong.empty()) return wrong;
   }
-  if (experiment.on_loss != OnLoss::kContinue && !history.partial.empty()) return "a round closed incomplete";
+  const bool all = experiment.on_loss != OnLoss::kContinue && experiment.plan.quorum == 0;
+  if (all && !history.partial.empty()) return "a round closed incomplete";
   if (experiment.replayable && !history.ambiguous) {
     if (std::string wrong = Recomputation(experiment, history).Check(); !wrong.empty()) return wrong;
   }

@@ -19,7 +19,8 @@ using Values = std::vector<float>;
 struct History {
   using Contribution = std::tuple<NodeId, Key, Round>;  // of a worker
   struct Closed {  // a round that closed without some of the server's children
-    std::uint32_t incarnation = 0;  // of the server's process
+    std::uint32_t life = 0;         // of the server's process
+    std::uint32_t incarnation = 0;  // of that
     Round round = 0, above = 0;
     std::uint32_t workers = 0;
     std::set<NodeId> without;
@@ -37,18 +38,20 @@ struct History {
   // party that returns during a round may send two sums for it.
   std::map<std::tuple<NodeId, std::uint32_t, Key, std::uint32_t, Round>, std::vector<Round>> rounds;
   std::map<Contribution, Values> pushed;
+  std::set<Contribution> absent;  // rounds of which a worker was told that nobody had anything to contribute
   std::map<Contribution, Values> values;   // the weights of each worker after each round
   bool ambiguous = false;  // two processes of a worker pushed different values in the same round
   std::set<Contribution> acknowledged;     // contributions whose answer has reached their worker
   std::map<std::pair<Key, std::uint32_t>, Values> last;  // the global servers' shards after the run
 };
 
-// Returns the number by which a history identifies a party's round. With a quorum, a new process of a local
-// server counts its rounds from the beginning, so the number contains the server's incarnation.
+// Returns the number by which a history identifies a party's round. With a quorum and `continue`, a new process of
+// a local server counts its rounds from the beginning, so the number contains the server's incarnation.
 inline Round Numbered(const Experiment& experiment, std::uint32_t incarnation, Round round) {
-  return experiment.plan.quorum > 0 ? incarnation << 16 | round : round;
+  return experiment.on_loss == OnLoss::kContinue && experiment.plan.quorum > 0 ? incarnation << 16 | round : round;
 }
 
+Share ShareOf(const Experiment& experiment, NodeId worker, Key key, Round round);
 // Returns what a worker pushes in a round, computed from the weights that it holds.
 Values PushOf(const Experiment& experiment, NodeId worker, Key key, Round round, const Values& value);
 Values InitialOf(const Experiment& experiment, Key key);

@@ -1,4 +1,4 @@
-// What the drawn faults do to a world, and which suspicions they explain.
+// What the drawn faults do to a world.
 #include <algorithm>
 
 #include "faults/world.h"
@@ -61,33 +61,6 @@ void World::Inflict(const Fault& fault) {
     case Fault::What::kLeave:
       if (members_[fault.node].trainer) members_[fault.node].trainer->LeaveSoon();
       return;
-  }
-}
-
-// ---- losses ------------------------------------------------------------------------------------
-
-// The scheduler has told the others of a process, by its start or by its return.
-void World::Announce(NodeId id, std::uint32_t incarnation) {
-  Member& member = members_[id];
-  if (member.process && member.process->incarnation() == incarnation) member.announced = member.life;
-}
-
-// Checks that the process that the scheduler declares lost has ended, was disturbed, or blames another.
-void World::CheckLoss(const Event& event) {
-  const Member& member = members_[event.peer];
-  const bool there = member.process && member.announced == member.life && !member.accuses;
-  if (!there || experiment_.hostile) return;
-  if (suspicions_.Spare(event.peer, layout_.Config(event.peer).peers, member.begun)) {
-    Fail(event.peer, "is declared lost, although nothing has happened to it: " + event.reason);
-  }
-}
-
-// A party says how many of its workers take part, or that all have left.
-void World::OnMembers(NodeId global, NodeId party, const Header& header) {
-  if (header.kind == Kind::kBye || header.merge_count == 0) {
-    Expect(global, closings_.OnGone(global, party, now()));
-  } else if (header.round == 0) {
-    Expect(global, closings_.OnBack(global, party, now()));
   }
 }
 

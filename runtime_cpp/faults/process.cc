@@ -111,7 +111,7 @@ void Process::Follow() {
   node_->TakeDirty(dirty_);
   for (const NodeId peer : std::vector(dirty_)) Pump(peer);
   ArmTimer();
-  if (keeps_journal() && journal_->begun && check::Chance(world_.random(), 0.01)) CutJournal();
+  if (keeps_journal() && journal_->begun && check::Chance(world_.random(), experiment_.snapshots)) CutJournal();
 }
 
 void Process::Act(const Event& event) {

@@ -47,6 +47,7 @@ void Trainer::OnValue(Key key) {
       world_.Fail(process_.id.node, "receives the value of a round that it did not push");
     }
     history_.acknowledged.insert(which);
+    if (worker().Absent(key)) history_.absent.insert(which);
   }
   if (rounds_.contains(key) && rounds_[key] >= round) {
     world_.Fail(process_.id.node, "receives the value of a round twice");
@@ -107,7 +108,8 @@ void Trainer::Push(Key key) {
       PushOf(experiment_, self, key, std::get<2>(which), Values(value.begin(), value.end())));
   const auto [known, fresh] = history_.pushed.emplace(which, *push);
   if (!fresh && *push != known->second) history_.ambiguous = true;
-  worker().Submit(key, {push->data(), push, 0, ended_.contains(key)}, world_.now());
+  const bool absent = ShareOf(experiment_, self, key, std::get<2>(which)) == Share::kNothing;
+  worker().Submit(key, {push->data(), push, 0, ended_.contains(key), absent}, world_.now());
 }
 
 // Returns true if all values have arrived once, and no more will be pushed.

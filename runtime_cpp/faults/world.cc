@@ -37,8 +37,10 @@ class Watched final : public PartyPolicy {
 World::World(const Experiment& experiment, const std::vector<Fault>& faults, bool note)
     : experiment_(experiment), layout_(experiment.plan), note_(note), random_(experiment.seed + 1),
       disturbed_(!faults.empty()),
+      curtails_(experiment.curtailed),
       suspicions_(layout_.scheduler, Patience(experiment)),
-      closings_(experiment) {
+      closings_(experiment),
+      admissions_(experiment) {
   Network::Options options{.delay = [this](NodeId from, NodeId to) { return Delay(from, to); },
                            .loss = experiment.loss,
                            .duplicates = experiment.duplicates,
@@ -64,7 +66,7 @@ World::World(const Experiment& experiment, const std::vector<Fault>& faults, boo
     return std::find(experiment.absent.begin(), experiment.absent.end(), id) != experiment.absent.end();
   };
   for (const NodeId id : layout_.All()) {
-    members_[id];
+    members_[id].gone = absent(id);
     const auto at = static_cast<Time>(check::Between(random_, 0, kMillisecond));
     if (!absent(id)) agenda_.Add(at, [this, id] { Begin(id); });
   }
@@ -130,6 +132,7 @@ void World::Begin(NodeId id) {
   member.paused_until = 0;
   member.accuses = member.deceived = false;
   suspicions_.Disturb(id, now());
+  if (!worker) admissions_.OnBegin(id);
   member.escalated.clear();
   Journal* const journal = experiment_.on_loss == OnLoss::kWait && !worker ? &member.journal : nullptr;
   member.process = std::make_unique<Process>(*this, experiment_, process, journal, outcome_.counts);
@@ -197,52 +200,6 @@ void World::Fail(NodeId node, const std::string& what) {
   outcome_.broken = "node" + std::to_string(node) + " " + what + when;
 }
 
-void World::OnLeaving(ProcessId process, std::uint32_t incarnation, const Message& message) {
-  const Header& header = message.header;
-  Member& member = members_[process.node];
-  member.accuses = member.accuses || header.kind == Kind::kDead;
-  if (header.kind == Kind::kBye && member.trainer && !member.trainer->Answered()) {
-    return Fail(process.node, "leaves before its pushes are answered");
-  }
-  const bool hostile = experiment_.hostile && experiment_.on_loss == OnLoss::kContinue;
-  if (hostile && header.kind == Kind::kPush && member.trainer && !member.deceived &&
-      check::Chance(random_, 0.2)) {
-    member.deceived = true;
-    Later(process, now(), [this, id = process.node, header] { ForgeValue(id, header); });
-  }
-  const bool server = process.node >= layout_.servers.front() && members_[process.node].trainer == nullptr;
-  if (experiment_.on_loss != OnLoss::kContinue || header.kind != Kind::kPush || !server) return;
-  if (header.slice > 0) return;
-  auto& escalated = members_[process.node].escalated[{header.key, header.shard}];
-  if (escalated.empty()) return Fail(process.node, "sends a sum that its policy did not escalate");
-  outcome_.history.rounds[{process.node, incarnation, header.key, header.shard, header.round}].push_back(
-      escalated.front());
-  escalated.pop_front();
-}
-
-void World::OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnation, const Message& message) {
-  const Header& header = message.header;
-  if (note_ && header.kind != Kind::kHeartbeat) {
-    const auto number = [](const char* name, std::uint64_t value) { return name + std::to_string(value); };
-    Note(process.node, std::string("receives ") + KindName(header.kind) + number(" of node", from) +
-                           number(", key ", header.key) + number(", shard ", header.shard) +
-                           number(", round ", header.round) + number(", workers ", header.merge_count) +
-                           ((header.flags & kPlain) != 0 ? ", plain" : ""));
-  }
-  if (process.node == kScheduler || process.node >= layout_.servers.front()) return;
-  if (header.kind == Kind::kMembers || header.kind == Kind::kBye) {
-    if (from != kScheduler) OnMembers(process.node, from, header);
-    return;
-  }
-  if (header.kind != Kind::kPush || header.slice + 1 < header.slices) return;  // the last slice completes it
-  outcome_.history.taken[{process.node, from, header.key, header.shard, header.round}].push_back(incarnation);
-  Expect(process.node, closings_.OnPush(process.node, from, header, now()));
-  if (!experiment_.hostile || experiment_.plan.rounds.together || !disturbed_ || convicted_) return;
-  Later(process, now(), [this, id = process.node, from, header, updates = Updates(process.node, header)] {
-    ForgeNext(id, from, header, updates);
-  });
-}
-
 void World::OnEvent(ProcessId process, const Event& event) {
   const NodeId id = process.node;
   Member& member = members_[id];
@@ -272,6 +229,7 @@ void World::OnEvent(ProcessId process, const Event& event) {
       return Expect(id, closings_.OnGone(id, event.peer, now()));
     case Event::Kind::kBack:
       if (id == kScheduler) Announce(event.peer, event.key);
+      if (id != kScheduler && !member.trainer) admissions_.OnBack(id, event.peer);
       Expect(id, closings_.OnBack(id, event.peer, now()));
       if (!experiment_.hostile || id == kScheduler || id >= layout_.servers.front()) return;
       if (check::Chance(random_, 0.5)) Later(process, now(), [this, id, event] { ForgePush(id, event.peer); });
@@ -306,7 +264,8 @@ void World::Record(ProcessId process, const Event& event) {
     return Expect(process.node,
                   closings_.OnClosed(process.node, event.key, event.shard, event.round, stops, now()));
   }
-  History::Closed closed{.incarnation = members_[process.node].process->incarnation(),
+  History::Closed closed{.life = process.life,
+                         .incarnation = members_[process.node].process->incarnation(),
                          .round = event.round,
                          .above = event.above,
                          .workers = event.workers,

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "faults/admissions.h"
 #include "faults/closings.h"
 #include "faults/experiment.h"
 #include "faults/history.h"
@@ -96,6 +97,8 @@ class World final : public Surroundings {
     std::uint32_t announced = 0;  // the latest life of which the scheduler has told the others
     bool accuses = false;         // this process has reported a loss
     bool deceived = false;        // a worker: this process was sent a forged value
+    bool gone = false;            // the scheduler has declared it lost, or it was absent at the start
+    bool left = false;            // a worker: it has said goodbye to the scheduler, and did not come back
     // Of a local server: rounds of its party that were escalated and whose sums have not been sent.
     std::map<std::pair<Key, std::uint32_t>, std::deque<Round>> escalated;
   };
@@ -109,6 +112,9 @@ class World final : public Surroundings {
   bool MayBeKilled(NodeId id) const;
   void Announce(NodeId id, std::uint32_t incarnation);
   void CheckLoss(const Event& event);
+  void HasLeft(NodeId worker);
+  void CheckEnd(NodeId which);
+  void CheckReturn(NodeId server, NodeId from, const Header& header);
   void OnMembers(NodeId global, NodeId party, const Header& header);
   // Breaks a law unless `wrong` is empty.
   void Expect(NodeId node, const std::string& wrong) {
@@ -139,9 +145,11 @@ class World final : public Surroundings {
   std::optional<NodeId> gone_;  // with OnLoss::kStop: the member that was killed
   std::optional<std::pair<NodeId, NodeId>> forged_;  // receiver and sender of a message that is to be refused
   const bool disturbed_;   // there are faults
+  bool curtails_;          // the first worker that leaves lets the others leave
   bool convicted_ = false;  // a hostile member was refused, which ends the run except with `continue`
   Suspicions suspicions_;
   Closings closings_;
+  Admissions admissions_;
   Outcome outcome_;
 };
 
