@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,11 +24,21 @@ LIVE = ["mode=live", "emulate=netns", f"faults.suspect_s={SUSPECT_S}"]
 CONTINUE = [*LIVE, "faults.on_loss=continue"]
 WAIT = [*LIVE, "faults.on_loss=wait"]
 LOG = [*LIVE, "faults.durable=log"]
+REPLICA = [*LIVE, "faults.durable=replica"]
+MANY = "faults.restarts=1000"
 LEAST_STEPS = 10
 """Steps before a fault."""
 
 AFTER_S = 2.0
 BROKEN_EVERY_S = 0.3
+SCHEDULE_S = 8.0
+"""How long faults are drawn, one every `FAULT_EVERY_S` on average."""
+FAULT_EVERY_S = 0.6
+
+GLOBAL_SERVER = "hub/global_server0"
+SERVERS = ("east/server", "west/server", "south/server")
+WORKERS = ("east/worker1", "west/worker0", "west/worker1", "south/worker0")
+"""Those that may be lost: a run with ``continue`` ends without any worker."""
 
 Figures = dict[str, float]
 
@@ -73,7 +84,7 @@ def replayed(results: Results, given: list[str]) -> dict[str, Any]:
 
 
 def kill_worker(folder: Path, draw: random.Random) -> Figures:
-    victim = draw.choice(["east/worker1", "west/worker0", "west/worker1", "south/worker0"])
+    victim = draw.choice(WORKERS)
     given = words(folder / "run", *CONTINUE, "iterations=150")
     with Run(folder / "run", given) as run:
         run.trains(LEAST_STEPS)
@@ -87,9 +98,9 @@ def kill_worker(folder: Path, draw: random.Random) -> Figures:
     }
 
 
-def kill_durable(node: str) -> Callable[[Path, random.Random], Figures]:
+def kill_durable(node: str, durable: list[str]) -> Callable[[Path, random.Random], Figures]:
     def run_it(folder: Path, draw: random.Random) -> Figures:
-        with Run(folder / "run", words(folder / "run", *LOG, "iterations=150")) as run:
+        with Run(folder / "run", words(folder / "run", *durable, "iterations=150")) as run:
             run.trains(LEAST_STEPS)
             time.sleep(draw.uniform(0, 1))
             at_s = run.signal(node)
@@ -127,6 +138,87 @@ def power_cut(folder: Path, draw: random.Random) -> Figures:
         "resumed_run_s": time.monotonic() - began,
         "equal": equal(results, calm(150, folder.parent)),
     }
+
+
+# ---- all of these at once ----
+
+
+def surely(act: Callable[[], object]) -> None:
+    """Disturb a process, which may end meanwhile: its successor then."""
+    for _ in range(100):
+        try:
+            act()
+        except (KeyError, ProcessLookupError, subprocess.CalledProcessError):
+            time.sleep(0.05)
+        else:
+            return
+    act()
+
+
+def disturb(run: Run, draw: random.Random, victims: tuple[str, ...], once: tuple[str, ...]) -> int:
+    """Disturb a run by a drawn schedule: kills, pauses, cuts and resets, which may overlap.
+
+    Args:
+        run: A run that trains.
+        draw: Of the faults, their moments and their lengths.
+        victims: Nodes that are killed and paused.
+        once: Nodes of which each is killed once, at some moment.
+
+    Returns:
+        How many faults there were.
+    """
+    ends_s = time.monotonic() + SCHEDULE_S
+    due = [(time.monotonic() + draw.uniform(0, SCHEDULE_S), node) for node in once]
+    cut_until_s: float | None = None
+    count = 0
+    while (now_s := time.monotonic()) < ends_s:
+        time.sleep(draw.expovariate(1 / FAULT_EVERY_S))
+        for moment_s, node in [each for each in due if each[0] <= now_s]:
+            due.remove((moment_s, node))
+            surely(lambda node=node: run.signal(node))
+            count += 1
+        if cut_until_s is not None and now_s >= cut_until_s:
+            surely(lambda: run.heal("west/server"))
+            cut_until_s = None
+        what = draw.choice(["kill", "pause", "cut", "reset", "reset"])
+        if what == "kill":
+            surely(lambda: run.signal(draw.choice(victims)))
+        elif what == "pause":
+            surely(lambda: run.pause(draw.choice(victims), draw.uniform(0.1, 0.6)))
+        elif what == "reset":
+            surely(lambda: run.reset(draw))
+        elif cut_until_s is None:
+            surely(lambda: run.cut("west/server"))
+            cut_until_s = now_s + draw.uniform(0.1, 4)
+        count += 1
+    for _, node in due:
+        surely(lambda node=node: run.signal(node))
+        count += 1
+    if cut_until_s is not None:
+        surely(lambda: run.heal("west/server"))
+    return count
+
+
+def drawn_and_wait(folder: Path, draw: random.Random) -> Figures:
+    """Every node may be killed, the scheduler and the global server included."""
+    victims = ("hub/scheduler", GLOBAL_SERVER, *SERVERS, "east/worker0", *WORKERS)
+    given = words(folder / "run", *LOG, "faults.on_loss=wait", MANY, "iterations=250")
+    with Run(folder / "run", given) as run:
+        run.trains(LEAST_STEPS)
+        count = disturb(run, draw, victims, ("hub/scheduler", GLOBAL_SERVER))
+        results = run.results()
+    return {"faults": count, "equal": equal(results, calm(250, folder.parent))}
+
+
+def drawn_and_continue(folder: Path, draw: random.Random) -> Figures:
+    """Workers and local servers come and go, and a standby takes the global server's place."""
+    replica = ["faults.on_loss=continue", MANY, "iterations=350"]
+    given = words(folder / "run", *REPLICA, *replica)
+    with Run(folder / "run", given) as run:
+        run.trains(LEAST_STEPS)
+        count = disturb(run, draw, ("west/server", "south/server", *WORKERS), (GLOBAL_SERVER,))
+        results = run.results()
+    return {"faults": count, "equal": equal(results, replayed(results, given))}
 
 
 # ---- networks ----
@@ -192,8 +284,13 @@ def cases() -> list[Case]:
     noticed_s = SUSPECT_S + 1.0
     return [
         Case("worker killed, continue", kill_worker, {"others_s": 2, "back_s": 2, **same}),
-        Case("global server killed, log", kill_durable("hub/global_server0"), same),
-        Case("scheduler killed, log", kill_durable("hub/scheduler"), {"step_ratio": 1.1, **same}),
+        Case("global server killed, log", kill_durable(GLOBAL_SERVER, LOG), same),
+        Case("global server killed, replica", kill_durable(GLOBAL_SERVER, REPLICA), same),
+        Case(
+            "scheduler killed, log",
+            kill_durable("hub/scheduler", LOG),
+            {"step_ratio": 1.1, **same},
+        ),
         *(
             Case(f"party cut for {for_s} s, wait", cut_and_wait(for_s), {"flows_s": 2, **same})
             for for_s in (3, 30, 120)
@@ -207,5 +304,7 @@ def cases() -> list[Case]:
             for for_s in (3, 30, 120)
         ),
         Case("ten connections reset", resets, {"others_s": 2, **same}),
+        Case("drawn schedule, wait and log", drawn_and_wait, same),
+        Case("drawn schedule, continue and replica", drawn_and_continue, same),
         Case("power cut, resume", power_cut, same),
     ]

@@ -11,6 +11,7 @@ others_s        longest time between two steps of a worker that is not disturbed
 back_s          the fault, or its end     the disturbed workers have made a step with the others
 flows_s         the end of a cut          all workers have made a step
 step_ratio      the time per step in the 2 s after the fault, over that before it
+faults          the number of faults of a drawn schedule
 resumed_run_s   the start of the resumed run, and its end
 equal           1: final parameters have the bits of the undisturbed run or, with ``continue``,
                 those of plain training with the workers that took part

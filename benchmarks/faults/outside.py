@@ -163,7 +163,7 @@ class Run:
             self.inside(node, "ip link add hole type veth peer name void")
             self.inside(node, "ip link set hole up")
             self.inside(node, "ip link set void up")
-        self.inside(node, "tc qdisc add dev wan clsact")
+        self.inside(node, "tc qdisc replace dev wan clsact")
         for way in ("egress", "ingress"):
             all_packets = f"tc filter add dev wan {way} protocol ip u32 match u32 0 0"
             self.inside(node, f"{all_packets} action mirred egress redirect dev hole")
