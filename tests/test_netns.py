@@ -30,6 +30,7 @@ from geomx.live.namespaces import Ways, address, sites
 from geomx.live.spec import Spec
 from geomx.network.files import read_network
 from geomx.network.hosts import LAN
+from geomx.network.topology import with_standbys
 from geomx.runner import execute
 
 T = TypeVar("T")
@@ -223,6 +224,16 @@ def test_packets_take_the_paths_of_the_graph() -> None:
     assert ways.between[hub, server] == cluster.path(hub, server).edges
     assert (server, cluster.node("east/worker0")) not in ways.between  # same namespace
     assert (server, cluster.node("west/server")) not in ways.between  # do not communicate
+
+
+def test_packets_reach_the_standby_that_takes_the_place_of_a_global_server() -> None:
+    cluster = with_standbys(read_network(yaml.safe_load(NETWORK)), "west")
+    between = Ways(Spec(cluster, ("fsa", {}), emulated=False)).between
+    (standby,), server = cluster.standbys, cluster.node("east/server")
+    hub = cluster.node("hub/global_server0")
+    for pair in ((server, standby), (standby, server), (hub, standby), (standby, hub)):
+        assert between[pair] == cluster.path(*pair).edges
+    assert (standby, cluster.node("west/server")) not in between  # same namespace
 
 
 def test_queues_are_two_round_trips_or_as_configured() -> None:

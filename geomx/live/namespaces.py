@@ -99,12 +99,13 @@ class Ways:
         cluster = spec.cluster
         selection = Registry.discover().select(spec.sync, spec.accel)
         site_of = {node: index for index, site in enumerate(sites(cluster)) for node in site}
-        pairs = [
-            (node, peer)
+        pairs = dict.fromkeys(
+            pair
             for node in cluster.nodes
             for peer in peers(cluster, selection, node)
-            if site_of[node] != site_of[peer]
-        ]
+            for pair in _in_each_place(cluster, node, peer)
+            if site_of[pair[0]] != site_of[pair[1]]
+        )
         self.between: dict[tuple[NodeSpec, NodeSpec], tuple[Edge, ...]] = {}
         longest_s: dict[Edge, float] = {}
         for pair in pairs:
@@ -115,6 +116,16 @@ class Ways:
         self.queues = {
             edge: queue_bytes(cluster.graph.edges[edge], rtt_s) for edge, rtt_s in longest_s.items()
         }
+
+
+def _in_each_place(
+    cluster: Cluster, source: NodeSpec, target: NodeSpec
+) -> Iterator[tuple[NodeSpec, NodeSpec]]:
+    """Yield the two nodes, and the standbys that may take the place of one or both of them."""
+    places = [(node, cluster.standby_of(node)) for node in (source, target)]
+    for one, other in itertools.product(*places):
+        if one is not None and other is not None:
+            yield one, other
 
 
 def queue_bytes(data: Mapping[str, Any], rtt_s: float) -> int:
