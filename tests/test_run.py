@@ -292,6 +292,7 @@ def test_what_existed_before_a_simulation_is_not_searched_for_cycles_meanwhile()
         assert frozen[0] > 1000
         assert gc.get_freeze_count() == 0
     finally:
+        gc.collect()
         gc.freeze()
     geomx.run(overrides, world=lambda world: world.process(look(world)) and None)
     assert gc.get_freeze_count() > 0  # a program's own
