@@ -68,6 +68,12 @@ def pytest_collection() -> Iterator[object]:
         gc.enable()
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Let the interpreter free all at its end, as nanobind names what it does not."""
+    if not hasattr(config, "workerinput"):
+        gc.unfreeze()
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Use two processes for quick tests, which compute, and four for all tests, as slow ones spend
     half of their time waiting."""
