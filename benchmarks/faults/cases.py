@@ -264,7 +264,7 @@ def cut_and_continue(for_s: float) -> Callable[[Path, random.Random], Figures]:
 def resets(folder: Path, draw: random.Random) -> Figures:
     """Break ten random connections of a run, one after the other."""
     broken = 0
-    with Run(folder / "run", words(folder / "run", *LIVE, "iterations=150")) as run:
+    with Run(folder / "run", words(folder / "run", *LIVE, "iterations=250")) as run:
         run.trains(LEAST_STEPS)
         at_s = run.now_s()
         for _ in range(10):
@@ -274,7 +274,7 @@ def resets(folder: Path, draw: random.Random) -> Figures:
     assert broken == 10, f"only {broken} connections were found"
     return {
         "others_s": longest_pause_s(results, at_s),
-        "equal": equal(results, calm(150, folder.parent)),
+        "equal": equal(results, calm(250, folder.parent)),
     }
 
 
