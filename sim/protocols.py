@@ -21,6 +21,7 @@ from geomx.results.recorder import Recorder
 from geomx.results.traffic import Peak
 from geomx.scenario import Act, Program
 from geomx.sim.clock import Clock
+from geomx.terminal.progress import Advance
 from geomx.training.pace import Pace
 from geomx.training.steps import Steps
 from geomx.workload import Model
@@ -120,6 +121,7 @@ class Running(Protocol):
     local_optimizer: dict[str, Any] | None
     optimizer_factories: list[_core.OptimizerFactory]
     skipped_ns: int
+    advance: Advance
     idle: bool
     programs: tuple[Program, ...]
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 
 from geomx.sim.protocols import IterationRow, Notice, Running
+from geomx.training.pace import NS
 
 ATTEMPTS = 64
 """Limit on the number of fingerprints, after which a run is considered aperiodic."""
@@ -93,13 +94,14 @@ class Repetition:
             return
         simulation.fabric.repeat(times, simulation.env.now)
         for repeat in range(1, times + 1):
+            later_ns = repeat * period_ns
             for worker, step, start_ns, end_ns in self._rows:
-                later_ns = repeat * period_ns
                 simulation.write(
                     IterationRow(
                         worker, step + repeat * steps, start_ns + later_ns, end_ns + later_ns
                     )
                 )
+            simulation.advance(len(self._rows), time_s=(simulation.env.now + later_ns) / NS)
         for worker in simulation.workers.values():
             worker.steps.skip(times * steps)
         simulation.skipped_ns += times * period_ns

@@ -120,7 +120,7 @@ class Simulation:
         self._end_ns = 0
         self._world: World | None = None
         self.programs = experiment.programs
-        self._advance: Any = lambda *args, **fields: None
+        self.advance: Any = lambda *args, **fields: None
         times_s = [(layer.forward_s, layer.backward_s) for layer in workload.layers]
         self.pace = lru_cache(maxsize=None)(partial(Pace.of, times_s))
         experiment.selection.sim(self)
@@ -215,7 +215,7 @@ class Simulation:
         play(self, self.experiment.event_schedule)
         self._start_programs()
         with uncollected():
-            with progress(total or None, "simulating") as self._advance:
+            with progress(total or None, "simulating") as self.advance:
                 self._go(end)
             return self._finish(time.monotonic() - started)
 
@@ -324,6 +324,7 @@ class Simulation:
         if later_ns := self.skipped_ns:
             row = row._replace(start_ns=row.start_ns + later_ns, end_ns=row.end_ns + later_ns)
         self.write(row, loss)
+        self.advance(1, time_s=row.end_ns / NS, loss=None if math.isnan(loss) else loss)
 
     def write(self, row: IterationRow, loss: float = math.nan) -> None:
         """Write the row of a step, with times of the run."""
@@ -343,7 +344,6 @@ class Simulation:
         )
         if end_ns >= self._end_ns:
             self._end_ns, self._latest = end_ns, (worker, step)
-        self._advance(1, time_s=end_s, loss=known)
         if self.events.observed:
             self.events.publish([Event(end_s, worker.spec.name, "iteration", -1, step)])
 
