@@ -35,8 +35,8 @@ class Admissions {
     std::set<std::pair<Key, std::uint32_t>> pushed;  // shards that the child has pushed since
   };
 
-  // The latest round of any shard to which a child of the server has contributed. Global servers count together,
-  // because a party takes part from the same round of all on.
+  // The latest round of any shard to which a child of the server has contributed. Global servers share one,
+  // because a party takes part from the same round on at all of them.
   Round& LatestOf(NodeId server) { return latest_[server < servers_ ? 0 : server]; }
 
   const bool applies_;     // with a quorum, a party takes part at once

@@ -22,7 +22,7 @@ class Closings {
   std::string OnPush(NodeId global, NodeId party, const Header& push, Time now);
   // A global server hears that a party is lost, has left, or is without workers.
   std::string OnGone(NodeId global, NodeId party, Time now);
-  // It hears that a party is back. That takes part again once it was given a value.
+  // It hears that a party is back. The party takes part again once it has received a value.
   std::string OnBack(NodeId global, NodeId party, Time now);
   // A round was closed. `stops`: because the run has ended.
   std::string OnClosed(NodeId global, Key key, std::uint32_t shard, Round round, bool stops, Time now);

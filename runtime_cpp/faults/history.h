@@ -38,7 +38,7 @@ struct History {
   // party that returns during a round may send two sums for it.
   std::map<std::tuple<NodeId, std::uint32_t, Key, std::uint32_t, Round>, std::vector<Round>> rounds;
   std::map<Contribution, Values> pushed;
-  std::set<Contribution> absent;  // rounds of which a worker was told that nobody had anything to contribute
+  std::set<Contribution> absent;  // rounds whose answer to the worker says that all contributions were absent
   std::map<Contribution, Values> values;   // the weights of each worker after each round
   bool ambiguous = false;  // two processes of a worker pushed different values in the same round
   std::set<Contribution> acknowledged;     // contributions whose answer has reached their worker
