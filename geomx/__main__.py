@@ -2,8 +2,6 @@
 
 import sys
 
-from geomx.imports import keep
-
 try:
     from geomx.cli.main import ended, module
 except ImportError as error:
@@ -12,5 +10,4 @@ except ImportError as error:
     sys.exit(str(error))
 
 if __name__ == "__main__":
-    keep()
     sys.exit(ended(module(sys.argv[1:])))

@@ -5,18 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
-
-_process = SimpleNamespace(keeps=False)
-
-
-def keep() -> None:
-    """Freeze what later blocks import (`gc.freeze`), in a process of geomx's own.
-
-    The search for garbage at the end of the process then omits it too, which would take as long as
-    half of the imports. Programs that only use geomx must be able to free what they have made.
-    """
-    _process.keeps = True
 
 
 @contextmanager
@@ -35,9 +23,7 @@ def without_collections() -> Iterator[None]:
     try:
         yield
     finally:
-        if _process.keeps:
-            gc.freeze()
-        elif not gc.get_freeze_count():
+        if not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()  # to the oldest generation, wherever they were
         gc.enable()

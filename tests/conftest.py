@@ -245,12 +245,6 @@ def simulate(
     return run
 
 
-@pytest.fixture
-def quick_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the test's Python processes end without a search for garbage (quick_end/)."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("quick_end")), prepend=os.pathsep)
-
-
 def present(*names: str) -> bool:
     """Return whether plugins of these names are installed."""
     known = {plugin.name for plugin in installed().plugins()}

@@ -273,11 +273,12 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def compat(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run ``geomx compat`` with the launch script and the training script."""
+    program = "import sys; from geomx.cli.main import main; sys.exit(main(sys.argv[1:]))"
     split = words.index("--")
     script = [sys.executable, str(HERE / "compat_script.py"), *words[:split], "--"]
     train = [sys.executable, str(HERE / "compat_train.py"), *words[split + 1 :]]
     return subprocess.run(
-        [sys.executable, "-m", "geomx", "compat", "--", *script, *train],
+        [sys.executable, "-c", program, "compat", "--", *script, *train],
         cwd=folder, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
 
@@ -292,7 +293,6 @@ def ends(folder: Path) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_end")
 @pytest.mark.parametrize(
     ("job", "train", "processes"),
     [
@@ -343,10 +343,11 @@ def test_a_flat_job_of_mxnet_trains(tmp_path: Path, digits: Path) -> None:
 
 def flat(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
     """Run ``geomx compat`` with a flat job of two workers that run this program."""
+    main = "import sys; from geomx.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program]
     script = [sys.executable, str(HERE / "compat_script.py"), "0", "2", "1", "--", *command]
     return subprocess.run(
-        [sys.executable, "-m", "geomx", "compat", "--", *script],
+        [sys.executable, "-c", main, "compat", "--", *script],
         cwd=folder, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What geomx imports is hardly searched for garbage, and the collector works as before."""
+"""The imports of geomx do not search for garbage, then or later, and change nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import gc
-from geomx.imports import keep, without_collections
+from geomx.imports import without_collections
 
 with without_collections():
     assert not gc.isenabled()
@@ -23,23 +23,18 @@ assert not gc.isenabled()  # as the program wants it
 
 gc.enable()
 gc.freeze()
+frozen = gc.get_freeze_count()
 with without_collections():
-    made = [[]]
-assert gc.isenabled() and gc.get_freeze_count() > 0
-assert any(each is made for each in gc.get_objects())  # which has none that are frozen
+    pass
+assert gc.isenabled() and gc.get_freeze_count() == frozen
 
 try:
     with without_collections():
         raise ImportError
 except ImportError:
     assert gc.isenabled()
-
-keep()
-with without_collections():
-    made = [[]]
-assert not any(each is made for each in gc.get_objects())
 """
 
 
-def test_the_collector_has_less_to_search() -> None:
+def test_the_collector_is_as_it_was_and_has_less_to_search() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)

@@ -32,9 +32,12 @@ def launched(
 ) -> subprocess.CompletedProcess[str]:
     """Run `geomx launch` with SCRIPT or another command, on two parties of two workers."""
     (folder / "train.py").write_text(SCRIPT)
+    program = (
+        "import sys; from geomx.cli.main import main; sys.exit(main(['launch', *sys.argv[1:]]))"
+    )
     words = command or [sys.executable, "train.py", *arguments]
     return subprocess.run(
-        [sys.executable, "-m", "geomx", "launch", "network=two_parties", *options, "--", *words],
+        [sys.executable, "-c", program, "network=two_parties", *options, "--", *words],
         cwd=folder,
         capture_output=True,
         text=True,

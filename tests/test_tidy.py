@@ -167,7 +167,7 @@ ROOMS = {
     "cli": "calibrate cluster compat config errors experiment explaining imports limits live"
     " machines metrics network options planning plugin pages results runner study terminal testing"
     " version geomx",
-    "__main__": "cli imports",
+    "__main__": "cli",
     "geomx": "errors kv options plugin results runner version",  # the public package
 }
 NEED_A_FRAMEWORK = (  # these import MXNet or PyTorch, which are optional

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
 ROOT = Path(__file__).resolve().parents[1]
+GEOMX = "import sys; from geomx.cli.main import main; sys.exit(main())"
 TIMEOUT_S = 300
 STEPS = "--steps=20"
 # Workers take most of their time to import scikit-learn and PyTorch's compiler.
@@ -104,7 +105,7 @@ def documented(example: str, beginning: str) -> list[str]:
 def loss(command: list[str], *more: str, **variables: str) -> float:
     """Run a documented command; return the loss that it prints last."""
     programs = {
-        "geomx": [sys.executable, "-m", "geomx"],
+        "geomx": [sys.executable, "-c", GEOMX],
         "python": [sys.executable],
         "torchrun": [sys.executable, "-m", "torch.distributed.run"],
     }

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from geomx.cli.parser import Parser, split
 from geomx.errors import PARTS, ConfigError, GeomxError, refused_file, unbuilt
-from geomx.imports import keep, without_collections
+from geomx.imports import without_collections
 from geomx.limits.watchdog import any_abandoned, own_process
 from geomx.terminal import log
 from geomx.terminal.output import (
@@ -160,7 +160,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns the exit status.
     """
     if arguments is None:
-        keep()
         return ended(main(sys.argv[1:]))
     arguments = _without_flag(list(arguments))
     if not arguments or arguments[0] in HELP_FLAGS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import sys
 from typing import Any
@@ -33,7 +32,6 @@ def enter() -> Any:
     if role is not None and role.kind != "worker":
         status = serve(role, environ, ProcessLog(role.kind, environ))
         sys.stdout.flush()
-        gc.freeze()  # the process ends without a search for garbage in all that has been imported
         raise SystemExit(status)
     from geomx.compat.store import install
     from geomx.mxnet.arrays import mx

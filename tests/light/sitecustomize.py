@@ -1,12 +1,10 @@
 """Keeps PyTorch from importing its compiler, which takes as long as importing PyTorch itself.
 
 Python imports this module at its start where this folder is on PYTHONPATH. The first optimizer of a
-process imports ``torch._dynamo`` only to mark functions that are not to be compiled. A fifth of the
-import of PyTorch itself, and more at the end of the process, are searches for garbage, so there are
-fewer of them, and none at the end.
+process imports ``torch._dynamo`` only to mark functions that are not to be compiled. Of the import
+of PyTorch itself, a fifth are searches for garbage, so there are fewer of them.
 """
 
-import atexit
 import gc
 import sys
 from types import ModuleType
@@ -23,4 +21,3 @@ marks._disable_dynamo = unmarked  # type: ignore[attr-defined]
 sys.modules[marks.__name__] = marks
 
 gc.set_threshold(100_000)
-atexit.register(gc.freeze)
