@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 PROGRAM = """
 import gc
@@ -38,3 +39,16 @@ except ImportError:
 
 def test_the_collector_is_as_it_was_and_has_less_to_search() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)
+
+
+def test_a_command_ends_without_a_word_about_what_was_not_freed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "geomx", "workload=tiny", "iterations=1"),
+            f"hydra.run.dir={tmp_path / 'run'}",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "nanobind" not in done.stderr
