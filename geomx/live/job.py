@@ -31,6 +31,7 @@ from geomx.live.diagnosis import Unjoined, culprit, last_words
 from geomx.live.emulation import inside, place
 from geomx.live.exit_status import DONE
 from geomx.live.forks import Fork, ForkServer
+from geomx.live.held_ports import HeldPorts
 from geomx.live.journal import Notes, stem
 from geomx.live.journal import path as file_of
 from geomx.live.lifetime import Tied
@@ -89,6 +90,7 @@ class Job:
         self._experiment = directory / "nodes" / "experiment.json"
         self._restarts = Restarts(self.spec, directory)
         self._joins = Joins(self.spec, directory)
+        self._ports = HeldPorts({})
         self._words: int | None = None  # pipe to the scheduler; with faults.on_loss=continue
         self._place = place(
             emulate,
@@ -207,6 +209,7 @@ class Job:
             self._wait(KILLED_S)
             self._forks.end()
             self._close_words()
+            self._ports.release()
             self._usage_file.unlink(missing_ok=True)
             self._place.__exit__()
 
@@ -216,7 +219,10 @@ class Job:
         """Start the scheduler of a continued run, whose nodes know each other's addresses."""
         scheduler = self.spec.cluster.scheduler
         self._usage_file.write_bytes(bytes(usage_file_bytes(self.spec.cluster)))
-        moved = dataclasses.replace(resumption, usage_file=self.spec.usage_file)
+        self._ports = HeldPorts(resumption.addresses)
+        moved = dataclasses.replace(
+            resumption, addresses=self._ports.addresses, usage_file=self.spec.usage_file
+        )
         moved.write(self.directory / "durable")
         self._address = moved.addresses[scheduler.name]
         self._relay.skip([self._log(node.name) for node in self.spec.cluster.nodes])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,7 +68,7 @@ def read(
     if experiment.emulate == "netns":
         raise ConfigError(KEY, given[KEY], "ran with emulate=netns, whose networks are gone")
     ahead_s = found.last_s + PAUSE_S - time.monotonic()
-    return experiment, directory, Resumption(ahead_s, _addresses(found.addresses))
+    return experiment, directory, Resumption(ahead_s, found.addresses)
 
 
 class _Journals:
@@ -202,40 +201,3 @@ def _experiment(spec: Spec, summary: dict[str, Any], registry: Registry) -> Expe
         overrides=[str(word) for word in summary.get("words", ())],
         workload_options=dict(options),
     )
-
-
-def _addresses(before: dict[str, str]) -> dict[str, str]:
-    """Return an address for every node: its own, or another port where that is taken.
-
-    All ports are held until all are chosen, their own ones first: otherwise a new port could be
-    that of a node whose turn comes later.
-    """
-    places = {name: address.rpartition(":")[::2] for name, address in before.items()}
-    held: dict[str, socket.socket] = {}
-    try:
-        for name, (host, port) in places.items():
-            if (own := _bound(host, int(port))) is not None:
-                held[name] = own
-        for name in places.keys() - held.keys():
-            new = _bound(places[name][0], 0)
-            if new is None:
-                raise GeomxError(f"no port of {places[name][0]} is free")
-            held[name] = new
-        ports = {name: bound.getsockname()[1] for name, bound in held.items()}
-        return {name: f"{host}:{ports[name]}" for name, (host, _) in places.items()}
-    finally:
-        for each in held.values():
-            each.close()
-
-
-def _bound(host: str, port: int) -> socket.socket | None:
-    """Return a socket on `port`, or on any if it is 0; None if that is not possible."""
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    if port:  # connections of the processes that were killed may still be closing
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((host.strip("[]"), port))
-    except OSError:
-        bound.close()
-        return None
-    return bound

@@ -2,7 +2,8 @@
 
 The launcher writes it to a file beside the journals before it starts the processes. Their clock
 continues from its value when the run was killed, independently of this machine's clock. A node
-whose port is used by another program gets a new port.
+whose port is used by another program gets a new port; the launcher keeps both kinds free
+(`geomx.live.held_ports`).
 """
 
 from __future__ import annotations
