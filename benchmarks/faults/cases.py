@@ -31,11 +31,17 @@ LEAST_STEPS = 10
 
 AFTER_S = 2.0
 BROKEN_EVERY_S = 0.3
-SCHEDULE_S = 8.0
-"""How long faults are drawn, one every `FAULT_EVERY_S` on average."""
-FAULT_EVERY_S = 0.6
+SHORT, LONG = (8.0, 0.6), (2400.0, 6.0)
+"""Schedules of faults: the most seconds for which they are drawn, and the mean seconds between two.
+A node that is killed for the sixth time is absent for 10 s, so that a long schedule cannot be as
+dense as a short one."""
+SUCCESSOR_S = 60.0
+CALM_STEPS = 100
+"""The last steps of a run, which no fault disturbs."""
 
 GLOBAL_SERVER = "hub/global_server0"
+STEADY = "east/worker0"
+"""A worker that makes every step."""
 SERVERS = ("east/server", "west/server", "south/server")
 WORKERS = ("east/worker1", "west/worker0", "west/worker1", "south/worker0")
 """Those that may be lost: a run with ``continue`` ends without any worker."""
@@ -52,11 +58,13 @@ class Case:
         run: Runs it once, in a folder, with random moments; returns what it has measured. Seconds,
             except for ``equal``: 1 if the final parameters have the bits that they must have.
         limits: The largest allowed value of each figure; of ``equal``, the only one.
+        most: How many runs are enough.
     """
 
     name: str
     run: Callable[[Path, random.Random], Figures]
     limits: Figures
+    most: int = 1000
 
 
 @cache
@@ -144,8 +152,9 @@ def power_cut(folder: Path, draw: random.Random) -> Figures:
 
 
 def surely(act: Callable[[], object]) -> None:
-    """Disturb a process, which may end meanwhile: its successor then."""
-    for _ in range(100):
+    """Disturb a process; if it ends meanwhile, its successor, which may be there much later."""
+    deadline_s = time.monotonic() + SUCCESSOR_S
+    while time.monotonic() < deadline_s:
         try:
             act()
         except (KeyError, ProcessLookupError, subprocess.CalledProcessError):
@@ -155,24 +164,34 @@ def surely(act: Callable[[], object]) -> None:
     act()
 
 
-def disturb(run: Run, draw: random.Random, victims: tuple[str, ...], once: tuple[str, ...]) -> int:
+def disturb(
+    run: Run,
+    draw: random.Random,
+    schedule: tuple[float, float],
+    steps: int,
+    victims: tuple[str, ...],
+    once: tuple[str, ...],
+) -> int:
     """Disturb a run by a drawn schedule: kills, pauses, cuts and resets, which may overlap.
 
     Args:
         run: A run that trains.
         draw: Of the faults, their moments and their lengths.
+        schedule: As `SHORT`. It ends early if the run is about to.
+        steps: How many steps the run makes.
         victims: Nodes that are killed and paused.
         once: Nodes of which each is killed once, at some moment.
 
     Returns:
         How many faults there were.
     """
-    ends_s = time.monotonic() + SCHEDULE_S
-    due = [(time.monotonic() + draw.uniform(0, SCHEDULE_S), node) for node in once]
+    lasts_s, every_s = schedule
+    ends_s = time.monotonic() + lasts_s
+    due = [(time.monotonic() + draw.uniform(0, lasts_s), node) for node in once]
     cut_until_s: float | None = None
     count = 0
-    while (now_s := time.monotonic()) < ends_s:
-        time.sleep(draw.expovariate(1 / FAULT_EVERY_S))
+    while (now_s := time.monotonic()) < ends_s and run.steps(STEADY) < steps - CALM_STEPS:
+        time.sleep(draw.expovariate(1 / every_s))
         for moment_s, node in [each for each in due if each[0] <= now_s]:
             due.remove((moment_s, node))
             surely(lambda node=node: run.signal(node))
@@ -199,26 +218,39 @@ def disturb(run: Run, draw: random.Random, victims: tuple[str, ...], once: tuple
     return count
 
 
-def drawn_and_wait(folder: Path, draw: random.Random) -> Figures:
+def drawn_and_wait(
+    schedule: tuple[float, float], steps: int
+) -> Callable[[Path, random.Random], Figures]:
     """Every node may be killed, the scheduler and the global server included."""
-    victims = ("hub/scheduler", GLOBAL_SERVER, *SERVERS, "east/worker0", *WORKERS)
-    given = words(folder / "run", *LOG, "faults.on_loss=wait", MANY, "iterations=250")
-    with Run(folder / "run", given) as run:
-        run.trains(LEAST_STEPS)
-        count = disturb(run, draw, victims, ("hub/scheduler", GLOBAL_SERVER))
-        results = run.results()
-    return {"faults": count, "equal": equal(results, calm(250, folder.parent))}
+    victims = ("hub/scheduler", GLOBAL_SERVER, *SERVERS, STEADY, *WORKERS)
+
+    def run_it(folder: Path, draw: random.Random) -> Figures:
+        waiting = [*LOG, "faults.on_loss=wait", MANY, f"iterations={steps}"]
+        with Run(folder / "run", words(folder / "run", *waiting)) as run:
+            run.trains(LEAST_STEPS)
+            count = disturb(run, draw, schedule, steps, victims, ("hub/scheduler", GLOBAL_SERVER))
+            results = run.results()
+        return {"faults": count, "equal": equal(results, calm(steps, folder.parent))}
+
+    return run_it
 
 
-def drawn_and_continue(folder: Path, draw: random.Random) -> Figures:
+def drawn_and_continue(
+    schedule: tuple[float, float], steps: int
+) -> Callable[[Path, random.Random], Figures]:
     """Workers and local servers come and go, and a standby takes the global server's place."""
-    replica = ["faults.on_loss=continue", MANY, "iterations=350"]
-    given = words(folder / "run", *REPLICA, *replica)
-    with Run(folder / "run", given) as run:
-        run.trains(LEAST_STEPS)
-        count = disturb(run, draw, ("west/server", "south/server", *WORKERS), (GLOBAL_SERVER,))
-        results = run.results()
-    return {"faults": count, "equal": equal(results, replayed(results, given))}
+    victims = ("west/server", "south/server", *WORKERS)
+
+    def run_it(folder: Path, draw: random.Random) -> Figures:
+        replica = [*REPLICA, "faults.on_loss=continue", MANY, f"iterations={steps}"]
+        given = words(folder / "run", *replica)
+        with Run(folder / "run", given) as run:
+            run.trains(LEAST_STEPS)
+            count = disturb(run, draw, schedule, steps, victims, (GLOBAL_SERVER,))
+            results = run.results()
+        return {"faults": count, "equal": equal(results, replayed(results, given))}
+
+    return run_it
 
 
 # ---- networks ----
@@ -304,7 +336,14 @@ def cases() -> list[Case]:
             for for_s in (3, 30, 120)
         ),
         Case("ten connections reset", resets, {"others_s": 2, **same}),
-        Case("drawn schedule, wait and log", drawn_and_wait, same),
-        Case("drawn schedule, continue and replica", drawn_and_continue, same),
+        Case("drawn schedule, wait and log", drawn_and_wait(SHORT, 250), same),
+        Case("drawn schedule, continue and replica", drawn_and_continue(SHORT, 350), same),
+        Case("half an hour of faults, wait and log", drawn_and_wait(LONG, 30_000), same, 1),
+        Case(
+            "half an hour of faults, continue and replica",
+            drawn_and_continue(LONG, 30_000),
+            same,
+            1,
+        ),
         Case("power cut, resume", power_cut, same),
     ]
