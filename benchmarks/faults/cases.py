@@ -37,7 +37,7 @@ A node that is killed for the sixth time is absent for 10 s, so that a long sche
 dense as a short one."""
 SUCCESSOR_S = 60.0
 CALM_STEPS = 100
-"""The last steps of a run, which no fault disturbs."""
+"""In the last steps of a run there is no further fault."""
 
 GLOBAL_SERVER = "hub/global_server0"
 STEADY = "east/worker0"
@@ -187,11 +187,14 @@ def disturb(
     """
     lasts_s, every_s = schedule
     ends_s = time.monotonic() + lasts_s
-    due = [(time.monotonic() + draw.uniform(0, lasts_s), node) for node in once]
+    due = [(time.monotonic() + draw.uniform(0, lasts_s / 2), node) for node in once]
     cut_until_s: float | None = None
     count = 0
-    while (now_s := time.monotonic()) < ends_s and run.steps(STEADY) < steps - CALM_STEPS:
+    while True:
         time.sleep(draw.expovariate(1 / every_s))
+        now_s = time.monotonic()
+        if now_s >= ends_s or run.steps(STEADY) >= steps - CALM_STEPS:
+            break
         for moment_s, node in [each for each in due if each[0] <= now_s]:
             due.remove((moment_s, node))
             surely(lambda node=node: run.signal(node))
