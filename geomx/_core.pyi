@@ -844,6 +844,11 @@ class FabricModel:
     def set_rate(self, connection: int, bytes_per_s: float, now_ns: int) -> None:
         """Note the present rate of a message."""
 
+class PushedValues:
+    """A copy of float32 values, which several workers may push."""
+
+    def __init__(self, array: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
 class FabricWorker:
     """
     The verbs of a simulated worker, called at their virtual times. What they lead to are notices of
@@ -863,7 +868,7 @@ class FabricWorker:
     def request(self, key: int, now_ns: int) -> None:
         """Request the current value, which completes its round."""
 
-    def push(self, key: int, array: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], loss: float, last: bool, absent: bool, now_ns: int) -> int:
+    def push(self, key: int, values: PushedValues, loss: float, last: bool, absent: bool, now_ns: int) -> int:
         """Contribute to the next round; return the round. See Loop.push."""
 
     def barrier(self, now_ns: int) -> None:

@@ -111,7 +111,11 @@ def _blaming(experiment: Experiment) -> Iterator[None]:
 
 
 def simulate_command(
-    experiment: Experiment, directory: Path, command: Sequence[str], compute: str
+    experiment: Experiment,
+    directory: Path,
+    command: Sequence[str],
+    compute: str,
+    shadows: bool = False,
 ) -> Results:
     """Simulate a training script: ``geomx simulate ... -- COMMAND``.
 
@@ -120,6 +124,7 @@ def simulate_command(
         directory: Directory of the files.
         command: The command of every worker.
         compute: What its computing takes, as of `geomx.sim.computing.Computing.read`.
+        shadows: Whether only the first worker runs the command, and the others do what it does.
 
     Returns:
         The results.
@@ -129,15 +134,18 @@ def simulate_command(
         GeomxError: The run failed for a known reason.
     """
     computing = Computing.read(compute)
+    workers = experiment.cluster.workers
     processes = Processes(
-        experiment.cluster.workers,
+        workers[:1] if shadows else workers,
         command,
         directory,
         Spec.of(experiment, script=True).to_json(),
         experiment.runtime.failure_timeout_s,
     )
     with _blaming(experiment):
-        results: Results = simulate_script(experiment, directory, command, computing, processes)
+        results: Results = simulate_script(
+            experiment, directory, command, computing, processes, shadows
+        )
         return results
 
 

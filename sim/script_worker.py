@@ -23,7 +23,7 @@ from geomx.sim.protocols import Notice
 from geomx.sim.script_steps import ScriptSteps
 from geomx.sim.script_world import Channel, Message, ScriptWorld
 from geomx.training.pace import NS
-from geomx.training.steps import Steps
+from geomx.training.steps import Report, Steps
 
 Reply = tuple[dict[str, Any], Any]
 Waits = Generator[simpy.Event, Any, Reply]
@@ -155,7 +155,7 @@ class ScriptWorker:
             requests.append(request)
         return requests
 
-    def _carry_out(self, op: str, asked: dict[str, Any], content: bytearray) -> Waits:
+    def _carry_out(self, op: str, asked: dict[str, Any], content: Any) -> Waits:
         """Carry out a request; return the reply."""
         now = self.simulation.env.now
         match op:
@@ -168,13 +168,11 @@ class ScriptWorker:
             case "request":
                 self._verbs.request(asked["key"], now)
             case "push":
-                self._push(asked, _vector(content))
+                self._push(asked, content)
             case "wait":
                 return (yield from self._wait(asked))
             case "value":
-                out = np.empty(asked["elements"], np.float32)
-                self._verbs.value(asked["key"], out)
-                return {}, out
+                return {}, self._value(asked["key"], asked["elements"])
             case "absent":
                 return {"absent": self._verbs.absent(asked["key"])}, b""
             case "round":
@@ -183,7 +181,7 @@ class ScriptWorker:
                 self._verbs.command(asked["text"], asked["unless_given"], now)
             case "mark" if asked["what"] == "begins":
                 self.local.begin()
-            case "mark" | "now":
+            case "mark" | "now" | "plans":
                 pass  # the computing has passed
             case "sleep":
                 yield self.simulation.env.timeout(round(asked["seconds"] * NS))
@@ -198,7 +196,9 @@ class ScriptWorker:
         now, where = self.simulation.env.now, asked.get("where", "")
         match op:
             case "report":
-                self._verbs.report(asked["host"], asked["number"], asked["values"], now)
+                told = asked.get("told", Report(asked["host"], asked["number"], asked["values"]))
+                report = told(self.compute_s) if callable(told) else told
+                self._verbs.report(report.host, report.coordinator, report.values, now)
             case "reply":
                 number = asked["number"]
                 cluster = self.simulation.experiment.cluster
@@ -238,11 +238,11 @@ class ScriptWorker:
         self.keys[key] = name, shape
         self.simulation.declared(key, name, shape, shards)
 
-    def _push(self, asked: dict[str, Any], value: NDArray[np.float32]) -> None:
-        loss = asked["loss"]
+    def _push(self, asked: dict[str, Any], content: Any) -> None:
+        loss, shared = asked["loss"], isinstance(content, _core.PushedValues)
         self._verbs.push(
             asked["key"],
-            value,
+            content if shared else _core.PushedValues(_vector(content)),
             float("nan") if loss is None else loss,
             asked["last"],
             asked["absent"],
@@ -259,9 +259,16 @@ class ScriptWorker:
             return bool(number >= due)
 
         yield from self._until(here, what, asked["where"], key)
-        out = np.empty(math.prod(self.keys[key][1]), np.float32)
+        elements = math.prod(self.keys[key][1])
+        return {"arrived_s": self._rounds[key][1] / NS}, self._value(key, elements)
+
+    def _value(self, key: int, elements: int) -> NDArray[np.float32] | bytes:
+        """Return the value of a tensor that has arrived last, if the process waits for it."""
+        if not self.channel.leads:
+            return b""
+        out = np.empty(elements, np.float32)
         self._verbs.value(key, out)
-        return {"arrived_s": self._rounds[key][1] / NS}, out
+        return out
 
     def values(self) -> dict[str, NDArray[np.float32]]:
         """Return the values of all tensors that have arrived last, by name."""

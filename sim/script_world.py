@@ -12,14 +12,23 @@ from geomx.experiment.wiring import PlacedShard
 from geomx.sim.computing import Computing
 from geomx.sim.protocols import Running, Worker
 
-Message = tuple[dict[str, Any], bytearray]
-"""The fields of a request and its bytes, as of `geomx.virtual.wire`."""
+Message = tuple[dict[str, Any], Any]
+"""The fields of a request and its bytes, as of `geomx.virtual.wire`; of a push that several workers
+make, `_core.PushedValues`."""
 
 
 class Channel(Protocol):
     """The connection to one worker's process."""
 
-    startup_s: float
+    @property
+    def startup_s(self) -> float:
+        """Real seconds until the store was created."""
+        ...
+
+    @property
+    def leads(self) -> bool:
+        """Whether the process waits for the reply to the latest request, and has it of no other."""
+        ...
 
     def receive(self) -> Message | None:
         """Wait, in real time, for the next request; None if the process has ended."""

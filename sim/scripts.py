@@ -30,6 +30,7 @@ from geomx.sim.computing import Computing
 from geomx.sim.protocols import Worker
 from geomx.sim.script_worker import ScriptWorker
 from geomx.sim.script_world import Processes
+from geomx.sim.shadows import Shadows
 from geomx.sim.simulation import Simulation
 from geomx.tracking.begin import begin
 from geomx.training.pace import NS
@@ -163,6 +164,7 @@ def simulate_script(
     command: Sequence[str],
     computing: Computing,
     processes: AbstractContextManager[Processes],
+    shadows: bool = False,
 ) -> Results:
     """Simulate a script.
 
@@ -171,7 +173,9 @@ def simulate_script(
         directory: Directory of the files.
         command: Command of the script.
         computing: What computing takes.
-        processes: Starts the processes of all workers, and ends them.
+        processes: Starts the processes of all workers, and ends them; of the first worker alone,
+            if the others are its shadows.
+        shadows: Whether they are; see `geomx.sim.shadows`.
 
     Returns:
         The results.
@@ -195,11 +199,14 @@ def simulate_script(
     )
     header = experiment.header()
     header["script"] = {"command": shlex.join(command), "compute": str(computing)}
+    if shadows:
+        header["script"]["shadows"] = len(experiment.cluster.workers) - 1
     recorder = Recorder(directory, header, experiment.sim.max_spans, page.render)
     try:
         begin(recorder, experiment)
         with if_abandoned(recorder.abort), processes as started:
-            return ScriptSimulation(experiment, recorder, started, computing).run()
+            channels = Shadows(started, experiment) if shadows else started
+            return ScriptSimulation(experiment, recorder, channels, computing).run()
     except BaseException as error:
         recorder.abort(str(error) or type(error).__name__)
         raise

@@ -118,7 +118,7 @@ COMMANDS = {
     "simulate": Command(
         "Run a script as every worker, in virtual time over a simulated WAN.",
         "simulate",
-        "[OVERRIDES] [--compute HOW] -- COMMAND",
+        "[OVERRIDES] [--compute HOW] [--shadows] -- COMMAND",
     ),
     "compat": Command("Run an unmodified launch script of GeoMX or MXNet.", "compat", "-- COMMAND"),
     "import": Command(

@@ -14,6 +14,8 @@ from geomx.terminal import units
 from geomx.terminal.log import say
 from geomx.terminal.output import show, telling_where
 
+SHADOWS = "--shadows"
+
 NOTICEABLE, NOTICEABLE_S = 0.05, 0.2
 """Share of the computing, and seconds, beyond which real waiting of a script is mentioned."""
 
@@ -33,10 +35,17 @@ def main(arguments: Sequence[str]) -> None:
         raise ConfigError(
             "simulate", shlex.join(arguments), "needs a command: geomx simulate ... -- COMMAND"
         )
-    overrides, compute = computing(own)
+    shadows = SHADOWS in own
+    overrides, compute = computing([word for word in own if word != SHADOWS])
     experiment, directory = compose(overrides)
     with telling_where(directory):
-        results = simulate_command(experiment, directory, command, compute)
+        results = simulate_command(experiment, directory, command, compute, shadows)
+    if shadows:
+        say(
+            f"one worker ran the script, and {results.summary['script']['shadows']} were its "
+            "shadows: losses and accuracy are those of training on its data alone",
+            "info",
+        )
     _tell_of_waiting(results.summary["script"], results.summary["iterations"])
     show(results.table())
     show(directory)
@@ -62,6 +71,8 @@ OVERRIDES  the experiment, as for python -m geomx: network=FILE, +sync=NAME, '+a
            options of plugins, hydra.run.dir=FOLDER (python -m geomx --help)
 --compute  what computing takes in virtual time: measured (the default), or constant:SECONDS per
            local step, with which equal runs have equal files
+--shadows  only the first worker runs the script; the others send and wait for the same, in the
+           same computing times by their own speed
 COMMAND    the command of every worker, as for geomx launch: a script that uses geomx.kv,
            geomx.mxnet or geomx.torch. The output of the first worker is shown; the logs of the
            others are in the run's folder, in nodes/.

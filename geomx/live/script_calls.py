@@ -53,6 +53,9 @@ class ScriptCalls:
         """Declare a tensor that the script calls `name`, and its shards."""
         self.loop.declare(key, math.prod(shape), list(shards), f"key {name!r}")
 
+    def plans(self, steps: int) -> None:
+        """Note the number of local steps; of the slowest worker, if they are planned by speed."""
+
     def begins(self) -> None:
         """Note that a local step begins."""
         self.steps += 1

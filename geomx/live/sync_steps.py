@@ -94,6 +94,7 @@ class SyncSteps:
     def __init__(self, store: Store, steps: int) -> None:
         self._store = store
         member = store.member
+        member.plans(steps)
         self._steps = Steps(member.policy, member.spec.cluster, member.node, steps)
         self._began_s = self._compute_s = 0.0
         self._asked = self._told = False  # in the current step: `due`, `exchanged`

@@ -8,20 +8,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from geomx.pages.markup import Markup, tag
 
 
-def command_line(overrides: Sequence[object], script: Mapping[str, str] | None = None) -> Markup:
+def command_line(overrides: Sequence[object], script: Mapping[str, object] | None = None) -> Markup:
     """Return the command that repeats a run in a new directory, with a button to copy it.
 
     Args:
         overrides: The run's.
-        script: ``command`` and ``compute`` of a simulated script; None: the run is an experiment.
+        script: ``command`` and ``compute`` of a simulated script, and ``shadows`` if it has some;
+            None: the run is an experiment.
     """
     words = repeating(overrides)
     command = shlex.join(["python", "-m", "geomx", *words])
     if script is not None:
-        words = ["geomx", "simulate", *words, "--compute", script["compute"]]
+        words = ["geomx", "simulate", *words, "--compute", str(script["compute"])]
+        words += ["--shadows"] if "shadows" in script else []
         command = f"{shlex.join(words)} -- {script['command']}"
     button = tag("button", "copy", type="button")
     return tag("div", tag("code", command), button, class_="command")
+
+
+def shadows(script: Mapping[str, object] | None) -> Markup:
+    """Return a remark on a simulated script whose workers are shadows of the first; else empty."""
+    count = (script or {}).get("shadows")
+    if count is None:
+        return Markup("")
+    told = f"{count} of these workers are shadows of the first, which alone ran the script: "
+    return tag("p", told + "losses, accuracy and parameters are those of training on its data.")
 
 
 def repeating(overrides: Iterable[object]) -> list[str]:

@@ -15,7 +15,7 @@ import networkx as nx
 
 from geomx.pages import gantt, loads, rounds, wan
 from geomx.pages.charts import Series, legend_key, line_chart, time_axis
-from geomx.pages.commands import command_line
+from geomx.pages.commands import command_line, shadows
 from geomx.pages.markup import Markup, tag
 from geomx.pages.utilisation import UTILISATION, Use, Uses
 from geomx.results.files import Row
@@ -128,6 +128,7 @@ def _header(summary: Mapping[str, Any]) -> Markup:
         tag("h1", " + ".join(names)),
         tag("p", told, class_="lead"),
         tag("p", *chips, class_="chips"),
+        shadows(summary.get("script")),
         command_line(summary.get("words", ()), summary.get("script")),
     )
 

@@ -87,6 +87,7 @@ class Optimizer(torch.optim.Optimizer):
                 raise ConfigError(option, count, "must be 1 or more")
         policy, cluster = self._member.policy, self._member.spec.cluster
         planned = UNKNOWN if steps is None else steps
+        self._member.plans(planned)
         self._steps = Steps(policy, cluster, self._member.node, planned)
         self._by_gradients = self._steps.exchange == "gradients"
         if steps is None and self._steps.consults:

@@ -222,6 +222,10 @@ class VirtualLoop:
 
     # ---- what only virtual time has ----
 
+    def plans(self, steps: int) -> None:
+        """Tell how many local steps the script plans."""
+        self._post("plans", steps=steps)
+
     def mark(self, what: str) -> None:
         """Tell that a local step ``begins``, or that its computing is done (``computed``)."""
         self._post("mark", what=what)

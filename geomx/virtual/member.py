@@ -53,6 +53,10 @@ class VirtualMember(Member):
         """See `Member.declare`."""
         self._simulator.declare(key, shape, shards, str(name))
 
+    def plans(self, steps: int) -> None:
+        """See `Member.plans`."""
+        self._simulator.plans(steps)
+
     def begins(self) -> None:
         """See `Member.begins`."""
         super().begins()

@@ -52,6 +52,7 @@ class Channel:
         startup_s: Real seconds until its store was created.
         started_s: When the process started, by the monotonic clock.
         patience_s: Seconds after which the user is told of a wait.
+        leads: Always True: the process has replies of no other worker.
     """
 
     worker: NodeSpec
@@ -61,6 +62,7 @@ class Channel:
     started_s: float
     patience_s: float
     startup_s: float = 0.0
+    leads: bool = True
     connection: socket.socket | None = field(default=None, repr=False)
 
     def receive(self) -> wire.Message | None:

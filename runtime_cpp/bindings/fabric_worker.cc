@@ -2,7 +2,8 @@
 // pushes what it has computed whenever it has computed it (sim/scripts).
 //
 // Workers of experiments do without: the fabric runs their training loop (fabric/trainer.h). Values
-// are copied, because the memory that they come from belongs to a message of the script's process.
+// are copied, because the memory that they come from belongs to a message of the script's process;
+// once, also where several workers push them.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -27,6 +28,26 @@ namespace {
 using Input = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Output = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+// Values that one worker or several may push.
+class PushedValues {
+ public:
+  explicit PushedValues(const Input& array)
+      : values_(std::make_shared<const Buffer>(array.data(), array.data() + array.size())) {}
+
+  // The values for a tensor of `elements`; throws std::invalid_argument if it has another number.
+  const std::shared_ptr<const Buffer>& Of(Key key, std::uint64_t elements) const {
+    if (values_->size() != elements) {
+      throw std::invalid_argument("key " + std::to_string(key) + " has " +
+                                  std::to_string(elements) + " elements, not " +
+                                  std::to_string(values_->size()));
+    }
+    return values_;
+  }
+
+ private:
+  std::shared_ptr<const Buffer> values_;
+};
+
 class FabricWorker {
  public:
   FabricWorker(Fabric& fabric, NodeId id) : fabric_(fabric), id_(id) { worker(); }
@@ -35,7 +56,7 @@ class FabricWorker {
     worker().Declare(key, elements, Shards(tuples));
   }
   void Init(Key key, const Input& array, Time now) {
-    const auto value = Copied(key, array);
+    const auto value = PushedValues(array).Of(key, worker().Elements(key));
     worker().Init(key, value->data(), value, now);
     fabric_.Touch(id_, now);
   }
@@ -43,8 +64,8 @@ class FabricWorker {
     worker().Request(key, now);
     fabric_.Touch(id_, now);
   }
-  Round Push(Key key, const Input& array, float loss, bool last, bool absent, Time now) {
-    const auto value = Copied(key, array);
+  Round Push(Key key, const PushedValues& values, float loss, bool last, bool absent, Time now) {
+    const auto& value = values.Of(key, worker().Elements(key));
     const Round round = worker().Submit(
         key, {.value = value->data(), .owner = value, .loss = loss, .last = last, .absent = absent},
         now);
@@ -82,16 +103,6 @@ class FabricWorker {
   Worker& worker() { return fabric_.node(id_).worker(); }
 
  private:
-  std::shared_ptr<const Buffer> Copied(Key key, const Input& array) {
-    const std::uint64_t elements = worker().Elements(key);
-    if (array.size() != elements) {
-      throw std::invalid_argument("key " + std::to_string(key) + " has " +
-                                  std::to_string(elements) + " elements, not " +
-                                  std::to_string(array.size()));
-    }
-    return std::make_shared<const Buffer>(array.data(), array.data() + array.size());
-  }
-
   Fabric& fabric_;
   NodeId id_;
 };
@@ -111,6 +122,10 @@ std::tuple<Key, std::uint32_t, std::uint32_t, std::uint32_t, nb::bytes> StatePar
 void init_fabric_worker(nb::module_& m) {
   using namespace geomx;
 
+  nb::class_<PushedValues>(m, "PushedValues",
+      "A copy of float32 values, which several workers may push.")
+      .def(nb::init<const Input&>(), "array"_a.noconvert());
+
   nb::class_<FabricWorker>(m, "FabricWorker",
       "The verbs of a simulated worker, called at their virtual times. What they lead to are notices of\n"
       "the fabric: value, reply, released, state.")
@@ -121,8 +136,8 @@ void init_fabric_worker(nb::module_& m) {
            "Set the initial value of a tensor for all nodes.")
       .def("request", &FabricWorker::Request, "key"_a, "now_ns"_a,
            "Request the current value, which completes its round.")
-      .def("push", &FabricWorker::Push, "key"_a, "array"_a.noconvert(), "loss"_a, "last"_a, "absent"_a,
-           "now_ns"_a, "Contribute to the next round; return the round. See Loop.push.")
+      .def("push", &FabricWorker::Push, "key"_a, "values"_a, "loss"_a, "last"_a, "absent"_a, "now_ns"_a,
+           "Contribute to the next round; return the round. See Loop.push.")
       .def("barrier", &FabricWorker::Barrier, "now_ns"_a, "Come to the next barrier.")
       .def("command", &FabricWorker::Command, "text"_a, "unless_given"_a, "now_ns"_a,
            "Send an instruction to all global servers. See Loop.command.")
