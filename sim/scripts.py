@@ -16,6 +16,7 @@ from typing import Any
 
 import simpy
 
+from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
@@ -81,6 +82,12 @@ class ScriptSimulation(Simulation):
         """See `Simulation.worker`."""
         self.scripts.append(ScriptWorker(self, spec, rank))
         return self.scripts[-1]
+
+    def config(self, node: NodeSpec) -> _core.NodeConfig:
+        """See `Simulation.config`."""
+        config = super().config(node)
+        config.borrow_values = node.role == "worker"  # few of many shadows are asked for theirs
+        return config
 
     # ---- reports of workers ----
 

@@ -223,6 +223,7 @@ void init_core(nb::module_& m) {
       .def_rw("stands_for", &NodeConfig::stands_for)
       .def_rw("frame_bytes", &NodeConfig::frame_bytes)
       .def_rw("bundle", &NodeConfig::bundle)
+      .def_rw("borrow_values", &NodeConfig::borrow_values)
       .def_rw("phantom", &NodeConfig::phantom)
       .def_rw("continues", &NodeConfig::continues)
       .def_rw("absent", &NodeConfig::absent)

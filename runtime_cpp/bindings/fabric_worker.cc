@@ -18,6 +18,7 @@
 #include "core/optimizer_states.h"
 #include "core/worker.h"
 #include "fabric/fabric.h"
+#include "kernels/sums.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -32,7 +33,8 @@ using Output = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 class PushedValues {
  public:
   explicit PushedValues(const Input& array)
-      : values_(std::make_shared<const Buffer>(array.data(), array.data() + array.size())) {}
+      : values_(std::make_shared<const Buffer>(array.data(), array.data() + array.size())),
+        finite_(kernels::AllFinite(array.data(), array.size())) {}
 
   // The values for a tensor of `elements`; throws std::invalid_argument if it has another number.
   const std::shared_ptr<const Buffer>& Of(Key key, std::uint64_t elements) const {
@@ -44,8 +46,11 @@ class PushedValues {
     return values_;
   }
 
+  bool finite() const { return finite_; }
+
  private:
   std::shared_ptr<const Buffer> values_;
+  bool finite_;
 };
 
 class FabricWorker {
@@ -66,9 +71,14 @@ class FabricWorker {
   }
   Round Push(Key key, const PushedValues& values, float loss, bool last, bool absent, Time now) {
     const auto& value = values.Of(key, worker().Elements(key));
-    const Round round = worker().Submit(
-        key, {.value = value->data(), .owner = value, .loss = loss, .last = last, .absent = absent},
-        now);
+    const Round round = worker().Submit(key,
+                                        {.value = value->data(),
+                                         .owner = value,
+                                         .loss = loss,
+                                         .last = last,
+                                         .finite = values.finite(),
+                                         .absent = absent},
+                                        now);
     fabric_.Touch(id_, now, key, round);
     return round;
   }

@@ -21,7 +21,7 @@ std::uint64_t Cover(std::uint64_t begin, std::uint64_t end) {
 
 }  // namespace
 
-const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool keep) {
+const char* Inbox::Begin(const Header& header, const CodecChain& chain, Handling handling) {
   std::uint64_t most_rows = header.shard_elements;
   bool in_place = true;  // rows lie where they belong
   if (!chain.Dense()) {
@@ -64,7 +64,9 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain, bool kee
   overwrite_ = !has_late_ && header.reliable == header.slices && in_place;
   const bool whole = overwrite_ && header.total_rows == header.shard_elements;
   if (!has_late_ && !whole && rest_) rest_->value = nullptr;  // what began to arrive never did
-  kept_ = keep && header.reliable == header.slices && header.total_rows == most_rows;
+  borrowed_ = handling.borrow && whole && chain.Dense();
+  if (rest_) rest_->borrowed.clear();
+  kept_ = handling.keep && header.reliable == header.slices && header.total_rows == most_rows;
   return nullptr;
 }
 
@@ -92,6 +94,11 @@ const char* Inbox::Store(const Header& header, const Payload& payload, const Cod
   if (phantom_) {
     return chain.CheckSlice(header.shard_elements, header.first_row, header.rows,
                             header.total_rows, payload.size(), header.turn());
+  }
+  if (borrowed_) {
+    rest().borrowed.push_back({header.first_row, payload});
+    return chain.CheckSlice(header.shard_elements, header.first_row, header.rows, header.total_rows,
+                            payload.size(), header.turn());
   }
   Buffer& target = value();
   std::vector<std::byte> scratch;
@@ -139,7 +146,7 @@ std::shared_ptr<std::byte> Inbox::Room(const Header& header) {
 }
 
 Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
-                             const CodecChain& chain, std::string& error, bool keep, bool again) {
+                             const CodecChain& chain, std::string& error, Handling handling) {
   const auto fail = [&](const char* reason) {
     error = reason;
     return Outcome::kError;
@@ -148,7 +155,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
   if (!first && header.shard_elements != opening_.shard_elements) {
     return fail("the shard changed its size");
   }
-  if (first || header.round > opening_.round || (again && !open_)) {
+  if (first || header.round > opening_.round || (handling.again && !open_)) {
     if (open_) return fail("a new round before the last one was complete");
     if (header.channel != 0) {  // best effort: dropped without changing any state
       const char* reason =
@@ -156,7 +163,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
                            header.total_rows, payload.size(), header.turn());
       if (reason != nullptr) return fail(reason);
     }
-    if (const char* reason = Begin(header, chain, keep)) return fail(reason);
+    if (const char* reason = Begin(header, chain, handling)) return fail(reason);
   }
   const bool push = header.kind == Kind::kPush;
   if (header.round < opening_.round) {
@@ -219,6 +226,7 @@ void Inbox::Exchange(Archive& archive) {
   o.steps = place >> kOffsetBits;
   bool begun = begun_, open = open_, overwrite = overwrite_, kept = kept_, phantom = phantom_,
        late = has_late_, holes = holes_before_, more = rest_ != nullptr;
+  if (borrowed_) Archive::CannotTell("a value in the memory of its messages");
   archive(begun, open, overwrite, kept, phantom, late, holes, more);
   if (archive.loading()) {
     begun_ = begun;
@@ -271,7 +279,7 @@ Buffer Inbox::Close() {
     if (rest_->value.use_count() > 1) rest_->value = nullptr;
   }
   // If no slice of a round has arrived (all were best effort and lost), its value is zero.
-  if (value.empty() && !phantom_) value.assign(opening_.shard_elements, 0.0f);
+  if (value.empty() && !phantom_ && !borrowed_) value.assign(opening_.shard_elements, 0.0f);
   return value;
 }
 

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/archive.h"
@@ -50,6 +51,13 @@ class SliceSet {
   std::unique_ptr<std::uint64_t[]> many_;
 };
 
+// Rows of a value, in the memory of the message that has brought them.
+struct BorrowedRows {
+  std::uint32_t first_row;
+  Payload payload;
+};
+using Borrowed = std::vector<BorrowedRows>;
+
 class Inbox {
  public:
   enum class Outcome {
@@ -67,17 +75,24 @@ class Inbox {
     std::uint32_t missing = 0;  // slices that had not arrived when their round closed
   };
 
-  // `keep`: a value stays encoded. `again`: a value may arrive a second time, as it was requested
-  // again.
+  struct Handling {
+    bool keep = false;    // a value stays encoded
+    bool again = false;   // a value may arrive a second time, as it was requested again
+    bool borrow = false;  // a value whose rows are not encoded stays in the memory of its messages
+  };
   Outcome Accept(const Header& header, const Payload& payload, const CodecChain& chain,
-                 std::string& error, bool keep = false, bool again = false);
+                 std::string& error, Handling handling);
+  Outcome Accept(const Header& header, const Payload& payload, const CodecChain& chain,
+                 std::string& error) {
+    return Accept(header, payload, chain, error, Handling());
+  }
 
   // The place in the round's value for the rows of a message that has begun to arrive: `Accept` finds
   // a payload that lies there, and does not copy it. Null if there is none: the codecs are not empty,
   // rows may be missing or are here already, or the flow is new. The message need not arrive at all.
   std::shared_ptr<std::byte> Room(const Header& header);
 
-  // Closes the current round as it is and returns its value (empty if phantom).
+  // Closes the current round as it is and returns its value (empty if phantom or borrowed).
   // REQUIRES: the last outcome for this round was kReliable or kComplete.
   Buffer Close();
 
@@ -87,12 +102,14 @@ class Inbox {
   bool open() const { return open_; }
   bool begun() const { return begun_; }  // a first slice has arrived
   bool kept() const { return kept_; }  // the current round's value is encoded, as by CodecChain::Keep
+  bool borrowed() const { return borrowed_; }  // the rows of the round that was closed: TakeBorrowed
+  Borrowed TakeBorrowed() { return rest_ ? std::exchange(rest_->borrowed, {}) : Borrowed(); }
   Stats stats() const { return rest_ ? rest_->stats : Stats{}; }
   void Describe(Digest& digest, Digest::Level level) const;
   void Exchange(Archive& archive);
 
  private:
-  const char* Begin(const Header& header, const CodecChain& chain, bool keep);
+  const char* Begin(const Header& header, const CodecChain& chain, Handling handling);
   const char* Store(const Header& header, const Payload& payload, const CodecChain& chain,
                     bool overwrite);
 
@@ -120,6 +137,7 @@ class Inbox {
     // Of the current round; after Close, late slices for the next one, or what arrives early (Room).
     // Shared with payloads that are being received into it.
     std::shared_ptr<Buffer> value;
+    Borrowed borrowed;
     const std::byte* room = nullptr;  // the last place in it that Room returned and Accept has not found
     Stats stats;
   };
@@ -137,6 +155,7 @@ class Inbox {
   bool open_ : 1 = false;
   bool overwrite_ : 1 = false;     // every row arrives exactly once: no zeroing needed
   bool kept_ : 1 = false;
+  bool borrowed_ : 1 = false;
   bool phantom_ : 1 = false;
   bool has_late_ : 1 = false;
   bool holes_before_ : 1 = false;  // slices of the round before were missing when it was closed

@@ -107,6 +107,9 @@ struct NodeConfig {
   std::shared_ptr<kernels::Device> device;  // servers: for updates and encoding; or null
   std::map<NodeId, std::uint32_t> stands_for;  // workers behind each child; one where absent
   std::vector<OverlayGroup> groups;  // groups whose members are connected; their peers are in `peers`
+  // Worker: dense values stay in the memory of their messages until they are asked for, where that
+  // is memory of the same process, as in a simulation.
+  bool borrow_values = false;
   std::string experiment;            // scheduler: sent to every member on joining
 };
 

@@ -25,7 +25,10 @@ void Receiver::Accept(NodeId from, const Message& message, Time now) {
   Inbox::Outcome outcome = Inbox::Outcome::kError;
   try {
     const bool again = state_.config.continues && id.plain && header.kind == Kind::kValue;
-    outcome = flow.inbox.Accept(header, message.payload, pipeline.chain, error, pipeline.keep, again);
+    const bool borrow = state_.config.borrow_values && !overlay_ && !pipeline.sums &&
+                        header.kind == Kind::kValue;
+    outcome = flow.inbox.Accept(header, message.payload, pipeline.chain, error,
+                                {.keep = pipeline.keep, .again = again, .borrow = borrow});
   } catch (const Refusal& refusal) {
     error = refusal.what();
   }
@@ -88,6 +91,7 @@ void Receiver::Close(const FlowId& id, Flow& flow, Time now) {
       overlay_->Hold(id.peer, header, std::move(messages), arrival, now);
     }
   }
+  if (flow.inbox.borrowed()) return role_->OnBorrowed(id.peer, header, flow.inbox.TakeBorrowed(), now);
   if (flow.inbox.kept()) return role_->OnEncoded(id.peer, header, std::move(value), now);
   std::optional<Buffer> taken;
   try {

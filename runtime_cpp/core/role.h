@@ -29,6 +29,10 @@ class RoleLogic {
   virtual void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) {
     (void)peer, (void)header, (void)encoded, (void)now;
   }
+  // The same for a node that borrows values (NodeConfig), whose rows are those of `rows`.
+  virtual void OnBorrowed(NodeId peer, const Header& header, Borrowed rows, Time now) {
+    (void)peer, (void)header, (void)rows, (void)now;
+  }
   virtual void OnControl(NodeId peer, const Message& message, Time now) = 0;
   // Returns the reason to refuse the first transfer of a flow, before any memory is taken for it;
   // empty if there is none.

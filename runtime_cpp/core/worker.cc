@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -81,7 +82,7 @@ Round Worker::Submit(Key key, Push push, Time now) {
 // Returns false if the push must not be sent.
 bool Worker::Acceptable(Key key, const Tensor& tensor, const Push& push) {
   const NonFinite rule = node_.config().non_finite;
-  if (rule == NonFinite::kIgnore || push.value == nullptr || push.device) return true;
+  if (rule == NonFinite::kIgnore || push.value == nullptr || push.device || push.finite) return true;
   if (kernels::AllFinite(push.value, tensor.elements())) return true;
   const bool refuse = rule == NonFinite::kRefuse;
   if (++node_.counts().non_finite_pushes <= kNonFiniteTold || refuse) {
@@ -161,6 +162,15 @@ std::span<const float> Worker::Value(Key key) {
     const Buffer value = node_.flows().Decoder(server, shard).Decoded(*encoded, shard.elements, round);
     content.value.resize(tensor->elements(), 0.0f);
     std::copy(value.begin(), value.end(), content.value.begin() + shard.offset);
+  }
+  for (const auto& [index, rows] : std::exchange(content.borrowed, {})) {
+    content.value.resize(tensor->elements(), 0.0f);
+    float* const shard = content.value.data() + (*tensor->shards)[index].offset;
+    for (const BorrowedRows& each : rows) {
+      std::vector<std::byte> scratch;
+      const Bytes bytes = each.payload.Contiguous(scratch);
+      std::memcpy(shard + each.first_row, bytes.data(), bytes.size());
+    }
   }
   return content.value;
 }
@@ -243,6 +253,7 @@ void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) 
     if (value.empty() && !tensor.content) return;
     Content& content = tensor.Contents();
     content.encoded.erase(shard.index);
+    content.borrowed.erase(shard.index);
     if (!value.empty() && tensor.shards->size() == 1) {
       content.value = std::move(value);
     } else if (!value.empty()) {
@@ -255,8 +266,17 @@ void Worker::OnValue(NodeId peer, const Header& header, Buffer value, Time now) 
 
 void Worker::OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) {
   const auto store = [&](Tensor& tensor, const ShardInfo& shard) {
+    tensor.Contents().borrowed.erase(shard.index);
     tensor.Contents().encoded[shard.index] = {header.round,
                                               std::make_shared<const Buffer>(std::move(encoded))};
+  };
+  Arrive(peer, header, store, now);
+}
+
+void Worker::OnBorrowed(NodeId peer, const Header& header, Borrowed rows, Time now) {
+  const auto store = [&](Tensor& tensor, const ShardInfo& shard) {
+    tensor.Contents().encoded.erase(shard.index);
+    tensor.Contents().borrowed[shard.index] = std::move(rows);
   };
   Arrive(peer, header, store, now);
 }
@@ -326,6 +346,7 @@ void Worker::Exchange(Archive& archive, Tensor& tensor) const {
   archive(full);
   if (!full) return;
   Content& content = tensor.Contents();
+  if (!content.borrowed.empty()) Archive::CannotTell("a value in the memory of its messages");
   archive(content.value, content.encoded);
   std::uint64_t queued = content.queue.size();
   archive(queued);

@@ -30,6 +30,7 @@ class Worker final : public RoleLogic {
     std::shared_ptr<const void> owner;  // keeps `value` alive and unchanged until it has left
     float loss = 0;                // the last training loss; NaN if unknown
     bool last = false;
+    bool finite = false;           // `value` is known to hold neither NaN nor infinity
     bool absent = false;           // this worker has nothing to contribute: `value` is zeros
     std::uint32_t made = 0;        // local steps that this worker has made; 0 if unknown: one for each push
     std::shared_ptr<DeviceValue> device;  // where `value` is; null: on the host
@@ -96,6 +97,7 @@ class Worker final : public RoleLogic {
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
   void OnEncoded(NodeId peer, const Header& header, Buffer encoded, Time now) override;
+  void OnBorrowed(NodeId peer, const Header& header, Borrowed rows, Time now) override;
   void OnMember(NodeId member, bool back, Time now) override;
   void OnControl(NodeId peer, const Message& message, Time now) override;
   std::string Objection(NodeId from, const Header& header) const override;
@@ -112,6 +114,7 @@ class Worker final : public RoleLogic {
     Buffer value;
     // Encoded shards, by number; the others are in `value`.
     std::map<std::uint32_t, std::pair<Round, std::shared_ptr<const Buffer>>> encoded;
+    std::map<std::uint32_t, Borrowed> borrowed;  // likewise, in the memory of their messages
   };
   // Small for the same reason as an inbox.
   struct Tensor {

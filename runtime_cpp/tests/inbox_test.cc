@@ -111,6 +111,39 @@ TEST(SlicesInAnyOrderGiveTheValue) {
     CHECK_EQ(inbox.stats().late, 0u);
   });
 }
+// Rounds of one flow, some of which stay in their messages; those with best-effort slices cannot.
+TEST(BorrowedRowsAreThoseOfTheValue) {
+  check::ForSeeds(100, [](std::uint64_t seed) {
+    Random random(seed);
+    Inbox inbox;
+    const std::size_t elements = Between(random, 1, 50);
+    for (Round round = 1; round <= 6; ++round) {
+      const Buffer value = Ramp(elements, static_cast<float>(round));
+      const bool borrow = check::Chance(random, 0.7);
+      const auto rows = static_cast<std::uint32_t>(Between(random, 1, 9));
+      const std::uint32_t reliable = check::Chance(random, 0.7) ? 50 : 1;
+      auto pieces = Cut(value, rows, reliable, round, Kind::kValue);
+      Shuffle(random, pieces);
+      for (const Piece& piece : pieces) {
+        std::string error;
+        inbox.Accept(piece.header, piece.payload, CodecChain(), error, {.borrow = borrow});
+        CHECK_EQ(error, "");
+      }
+      const bool whole = pieces.front().header.reliable == pieces.front().header.slices;
+      CHECK_EQ(inbox.borrowed(), borrow && whole);
+      Buffer got = inbox.Close();
+      if (inbox.borrowed()) {
+        CHECK(got.empty());
+        got.assign(elements, 0.0f);
+        for (const BorrowedRows& each : inbox.TakeBorrowed()) {
+          const Bytes bytes = each.payload.pieces()[0];
+          std::memcpy(got.data() + each.first_row, bytes.data(), bytes.size());
+        }
+      }
+      CHECK(got == value);
+    }
+  });
+}
 
 TEST(ValuesAreReceivedInTheirPlace) {
   Inbox inbox;
