@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cosines.h"
 #include "kernels/integers.h"
 #include "kernels/level.h"
 #include "kernels/sparse.h"
@@ -14,6 +15,12 @@
 #include "kernels/ternary.h"
 
 namespace geomx::kernels {
+
+// What cosines.h multiplies by; `first` and `others` are scales, by the size of a transform.
+struct CosineFactors {
+  float halves[kLongestSide];  // 1 / (2 cos(pi (i + 1/2) / n)) at n / 2 + i
+  float first[kLongestSide + 1], others[kLongestSide + 1];
+};
 
 struct Loops {
   // half.h
@@ -25,6 +32,10 @@ struct Loops {
   void (*narrow_bfloat)(const float* in, std::uint16_t* out, std::uint64_t n);
   void (*widen_bfloat)(const std::byte* in, float* out, std::uint64_t n);
   void (*widen_bfloat_add)(const std::byte* in, float* out, std::uint64_t n);
+
+  // cosines.h
+  void (*cosines)(const CosineFactors& factors, const Tile& tile, float* values);
+  void (*cosines_back)(const CosineFactors& factors, const Tile& tile, float* values);
 
   // integers.h; blocks of whole chunks
   void (*encode_integers)(const Integers& format, const float* added, float* residual,

@@ -7,11 +7,13 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <numbers>
 #include <span>
 #include <stdexcept>
 #include <thread>
 
 #include "kernels/chunks.h"
+#include "kernels/cosines.h"
 #include "kernels/half.h"
 #include "kernels/integers.h"
 #include "kernels/level.h"
@@ -126,6 +128,13 @@ std::vector<std::uint32_t> Everything(std::uint64_t seed, std::uint64_t n, bool 
     Collect(bits, entries.indices);
     Collect(bits, entries.values);
   }
+
+  const Tile tile{.height = 1u << Between(random, 0, 6), .width = 1u << Between(random, 0, 6)};
+  Values cosines = Draw(random, tile.size() + shift, any);
+  CosineTransform(tile, view(cosines));
+  Collect(bits, cosines);
+  InverseCosineTransform(tile, view(cosines));
+  Collect(bits, cosines);
 
   const Descent step{.rate = 0.01f, .wd = 0.02f, .rescale = 0.5f, .clip = 3.0f};
   const Moments moments{.beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f};
@@ -309,6 +318,33 @@ TEST(KernelsTakeTheLargestOfEveryChunk) {
                 });
     CHECK_EQ(next, (n + span - 1) / span);
     CHECK(sum == expected);
+  });
+}
+
+TEST(KernelsTransformByTheFormulaAndBack) {
+  const auto weight = [](unsigned frequency, unsigned at, unsigned size) {
+    return std::sqrt((frequency == 0 ? 1.0 : 2.0) / size) *
+           std::cos(std::numbers::pi * (at + 0.5) * frequency / size);
+  };
+  check::ForSeeds(10, [&](std::uint64_t seed) {
+    Random random(seed);
+    const Tile tile{.height = 1u << Between(random, 0, 6), .width = 1u << Between(random, 0, 6)};
+    const Values values = Draw(random, tile.size());
+    Values transformed = values;
+    CosineTransform(tile, transformed.data());
+    for (int i = 0; i < 20; ++i) {
+      const auto k = static_cast<unsigned>(Between(random, 0, tile.height - 1));
+      const auto l = static_cast<unsigned>(Between(random, 0, tile.width - 1));
+      double sum = 0;
+      for (unsigned y = 0; y < tile.height; ++y) {
+        for (unsigned x = 0; x < tile.width; ++x) {
+          sum += values[y * tile.width + x] * weight(k, y, tile.height) * weight(l, x, tile.width);
+        }
+      }
+      CHECK_NEAR(transformed[l * tile.height + k], sum, 1e-5);
+    }
+    InverseCosineTransform(tile, transformed.data());
+    for (std::size_t i = 0; i < values.size(); ++i) CHECK_NEAR(transformed[i], values[i], 1e-5);
   });
 }
 

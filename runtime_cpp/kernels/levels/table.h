@@ -25,6 +25,7 @@ GEOMX_EACH Value At(const std::byte* values, std::uint64_t i) {
 #undef GEOMX_EACH
 
 #include "kernels/levels/bfloat.h"
+#include "kernels/levels/cosines.h"
 #include "kernels/levels/half.h"
 #include "kernels/levels/integers.h"
 #include "kernels/levels/sparse.h"
@@ -39,6 +40,8 @@ static constexpr Loops kLoops = {
     .narrow_bfloat = NarrowBfloat,
     .widen_bfloat = WidenBfloatInto<false>,
     .widen_bfloat_add = WidenBfloatInto<true>,
+    .cosines = TransformTile<false>,
+    .cosines_back = TransformTile<true>,
     .encode_integers = EncodeIntegersIn,
     .decode_integers = DecodeIntegersInto<false>,
     .decode_integers_add = DecodeIntegersInto<true>,
