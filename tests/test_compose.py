@@ -56,14 +56,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 # round late, and with asynchronous parties.
 LEARNS = 0.5
 LEARNS_SLOWLY = 0.3
-SLOW = {"bisparse", "mpq", "twobit", "sparseloco", "dgt", "mixedsync"}
+SLOW = {"bisparse", "mpq", "twobit", "sparseloco", "demo", "dgt", "mixedsync"}
 
 LOSSLESS = {"p3", "multigps"}
 # The effect of these on a value does not depend on other values.
 VALUE_BY_VALUE = LOSSLESS | {"fp16"}
 # Under these, pushes do not depend on durations.
 CLOCKLESS = {"diloco", "fsa", "hfa"}
-PREDICTED = {"p3", "multigps", "fp16", "bisparse", "mpq", "twobit", "lowbit", "sparseloco"}
+PREDICTED = {"p3", "multigps", "fp16", "bisparse", "mpq", "twobit", "lowbit", "sparseloco", "demo"}
 DETERMINISTIC = sorted(PREDICTED & {*ACCELERATORS})
 
 

@@ -168,7 +168,7 @@ def test_a_wrong_layout_is_named(layout: tuple[Any, ...], words: str) -> None:
         laws.made([codec], 32, "accel bad: geomx_codec").encode(np.ones(32, "f4"))
 
 
-# ---- lowbit, sparseloco ----
+# ---- lowbit, sparseloco, demo ----
 
 SIZES = (400, 999, 12_800, 131_072, 1_000_003)
 
@@ -206,15 +206,71 @@ def test_bytes_of_sparseloco(network: Build, sized: Build, simulate: Build) -> N
     assert 8 * (run.bytes["wan_push"] - headers) / (2 * 2 * sum(SIZES)) < 0.23
 
 
-@pytest.mark.needs("sparseloco")
 @pytest.mark.parametrize("steps", [False, True])
-def test_sparseloco_with_everything_kept_equals_no_codec(
-    steps: bool, network: Build, tiny: Workload, simulate: Build
+@pytest.mark.parametrize(
+    ("name", "all_values"),
+    [
+        pytest.param("sparseloco", {"quantise": False}, marks=pytest.mark.needs("sparseloco")),
+        pytest.param("demo", {"bits": 32}, marks=pytest.mark.needs("demo")),
+    ],
+)
+def test_everything_kept_equals_no_codec(
+    name: str,
+    all_values: dict[str, Any],
+    steps: bool,
+    network: Build,
+    tiny: Workload,
+    simulate: Build,
 ) -> None:
-    options = {"kept": 4096, "quantise": False, "steps": steps}
+    options = {"kept": 4096, "steps": steps, **all_values}
     plain, everything = (
-        simulate(network(1, 3), tiny, accel=accel) for accel in ([], [("sparseloco", options)])
+        simulate(network(1, 3), tiny, accel=accel) for accel in ([], [(name, options)])
     )
     check = partial(close, tolerance=1e-5) if steps else same
     assert check(plain.parameters, everything.parameters)
     assert everything.bytes["wan_push"] == plain.bytes["wan_push"]
+
+
+def transformed(elements: int, times: int = 1) -> int:
+    """Return DeMo's bytes: equal chunks of up to 4,096, of which 32 coefficients are sent."""
+    chunks = math.ceil(elements / 4096)
+    span = math.ceil(math.ceil(elements / chunks) / 8) * 8
+    kept = max(1, span * 32 // 4096 * times)
+    width = 6 + (math.ceil(span / 64) - 1).bit_length()
+    return messages(elements, span, 0, 2 * kept + math.ceil(kept * width / 8))
+
+
+@pytest.mark.needs("demo")
+def test_bytes_of_demo(network: Build, sized: Build, simulate: Build) -> None:
+    run = simulate(network(2, 1), sized(*SIZES), accel=[("demo", {})], iterations=2)
+    assert run.bytes["wan_push"] == 2 * 2 * sum(map(transformed, SIZES))
+    assert run.bytes["wan_pull"] == 2 * 2 * sum(transformed(n, 2) for n in SIZES)
+
+
+@pytest.mark.needs("demo", "mixedsync")
+@pytest.mark.parametrize("steps", [False, True])
+def test_demo_encodes_steps_of_parties_or_nothing(
+    steps: bool, network: Build, sized: Build, simulate: Build
+) -> None:
+    """Under mixedsync, parties have gradients only, which are encoded if that is asked for."""
+    accel = [("demo", {"steps": steps})]
+    arguments = {"sync": ("mixedsync", {}), "accel": accel, "iterations": 2}
+    run = simulate(network(2, 1), sized(4096), **arguments)
+    payload = 4 * 4096 if steps else 112
+    assert run.bytes["wan_push"] == 2 * 2 * (HEADER + payload)
+
+
+@pytest.mark.needs("demo")
+def test_signs_move_every_weight_by_the_learning_rate(
+    network: Build, tiny: Workload, simulate: Build
+) -> None:
+    """With everything kept nothing is encoded: the step is the sign of the dense gradient."""
+    dense = {"kept": 4096, "bits": 32, "steps": False}
+    plain, signs = (
+        simulate(network(1, 2), tiny, accel=[("demo", dense | {"signs": on})], iterations=1)
+        for on in (False, True)
+    )
+    before = tiny.model(plain.simulation.experiment.seed).parameters
+    rate = np.float32(tiny.optimizer["learning_rate"])
+    for start, moved, signed in zip(before, plain.parameters, signs.parameters, strict=True):
+        assert np.allclose(signed, start + rate * np.sign(moved - start), atol=1e-7)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -63,8 +64,10 @@ def measure(
 def _handles(registry: Registry, accel: Choice, experiment: Experiment) -> list[_core.Codec]:
     cluster = experiment.cluster
     link = cluster.link(cluster.parties[0].server, cluster.global_servers[0], "push")
+    links = [replace(link, exchange=exchange) for exchange in ("gradients", "parameters")]
     try:
-        return [part(codec, "codec") for codec in registry.select(None, [accel]).codecs(link)]
+        answers = [registry.select(None, [accel]).codecs(link) for link in links]
+        return next(([part(codec, "codec") for codec in each] for each in answers if each), [])
     except GeomxError:
         return []
 
