@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -283,13 +284,14 @@ def test_a_measurement_by_iperf3_itself_is_read(tmp_path: Path) -> None:
     port = str(free_port())
     with subprocess.Popen(["iperf3", "-s", "-1", "-p", port], stdout=subprocess.PIPE) as server:
         client = ["iperf3", "-c", "127.0.0.2", "-B", "127.0.0.1", "-p", port, "--json"]
-        for _ in range(50):
+        for _ in range(100):  # until the server listens
             done = subprocess.run(
                 [*client, "-b", "80M", "-t", "1"], check=False, capture_output=True, text=True
             )
             if done.returncode == 0:
                 break
-        server.wait(10)
+            time.sleep(0.1)
+        server.kill()  # where it has not ended with its one client
     (tmp_path / "a.json").write_text(done.stdout)
     sites = ["--site", "x=127.0.0.1", "--site", "y=127.0.0.2"]
     out = tmp_path / "network.yaml"
