@@ -1315,6 +1315,55 @@ class Loop:
         Copy the last complete values of several keys into arrays; see `value`.
         """
 
+    def record_steps(self) -> None:
+        """Record local steps from now on; pushes are recorded by themselves."""
+
+    def begin_step(self) -> None:
+        """Begin a step, as the script tells."""
+
+    def step_computed(self) -> None:
+        """Note that the computing of the step is done."""
+
+    def last_step(self) -> None:
+        """End the last step."""
+
+    def take_steps(self) -> list[tuple[int, int, int, int]]:
+        """
+        Return the steps that have ended since the last call: number, start, computing (while no thread of the application waited) and end in nanoseconds since the start of the run.
+        """
+
+class LocalSteps:
+    """
+    Where the local steps of a script begin and end, in nanoseconds. What returns a step that has ended
+    returns its number, start and end.
+    """
+
+    def __init__(self, now_ns: int = 0) -> None: ...
+
+    @property
+    def told(self) -> bool:
+        """Whether the script tells where steps begin."""
+
+    @property
+    def done(self) -> int:
+        """Number of steps that have ended."""
+
+    def begin(self, now_ns: int) -> tuple[int, int, int] | None:
+        """Begin a step, as the script tells; return the one that this ends."""
+
+    def push(self, key: int, returned_ns: int) -> tuple[int, int, int] | None:
+        """
+        Note a push, before it is made; return the step that had ended when the store returned last.
+        """
+
+    def computed(self) -> bool:
+        """
+        Note that the computing of the step is done; return whether it had not been before.
+        """
+
+    def leave(self, returned_ns: int) -> tuple[int, int, int] | None:
+        """Return the last step, which ended when the store returned last."""
+
 class MxnetEngine:
     """
     A loop's push and pull as operations of MXNet's engine. `push_async` is the address of MXEnginePushAsyncND. Arrays are given by handle, with the address of their float32 data.

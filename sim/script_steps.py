@@ -1,8 +1,6 @@
-"""The local steps of a simulated script: where they begin and end, what they compute.
+"""The local steps of a simulated script: what they compute, and how long they take.
 
-A rhythm or an optimizer tells where a step begins. Otherwise a step is recognised by its pushes: it
-ends where the store returned from its last call before a key is pushed for the second time. The
-computing up to that push belongs to the next step.
+Where they begin and end is decided as in a live run (``runtime_cpp/core/local_steps.h``).
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from typing import Any
 
 import simpy
 
+from geomx import _core
 from geomx.sim.protocols import IterationRow, Worker
 from geomx.sim.script_world import ScriptWorld
 from geomx.training.pace import NS
@@ -29,22 +28,19 @@ class ScriptSteps:
 
     Attributes:
         compute_ns: Virtual nanoseconds of computing in the current step; after its end, in it.
-        first_ns: Computing of the first step.
-        total_ns: Computing of all steps.
+        computed_s: Seconds of computing of every step that has ended.
         real_ns: Real nanoseconds in which its process did not compute between two calls.
-        done: Steps that have ended.
     """
 
     def __init__(self, simulation: ScriptWorld, worker: Worker) -> None:
-        self.compute_ns = self.first_ns = self.total_ns = self.real_ns = self.done = 0
+        self.compute_ns = self.real_ns = 0
+        self.computed_s: list[float] = []
         self._worker = worker
         self._simulation = simulation
-        self._told = False  # the script tells where steps begin
-        self._pushed: set[int] = set()  # keys of this step
-        self._began_ns = 0
+        self._bounds = _core.LocalSteps()
         self._returned_ns = 0  # from the last call that concerned a step
         self._after_ns = 0  # computing since then
-        self._touched = self._charged = False
+        self._touched = False
         self._times: float | None = None  # of the usual time that this step takes; None: not asked
         acts = simulation.experiment.event_schedule.acts()
         self._pauses = [
@@ -52,6 +48,11 @@ class ScriptSteps:
             for act in acts
             if act.what in ("pause", "kill") and worker.spec.id in act.one
         ]
+
+    @property
+    def done(self) -> int:
+        """Number of steps that have ended."""
+        return self._bounds.done
 
     # ---- from the worker ----
 
@@ -63,14 +64,11 @@ class ScriptSteps:
         took_ns = computing.between_calls(request["computed_ns"], speed)
         if op == "start":
             return  # creating the store is not part of the run
-        if not self._told and op == "push" and request["key"] in self._pushed:
-            self._finish(self._returned_ns, self._after_ns)
-        computes = op == "push" or (op == "mark" and request["what"] == "computed")
-        if computes and not self._charged:
-            took_ns += computing.of_step(speed)
-            self._charged = True
         if op == "push":
-            self._pushed.add(request["key"])
+            self._finish(self._bounds.push(request["key"], self._returned_ns), self._after_ns)
+        computes = op == "push" or (op == "mark" and request["what"] == "computed")
+        if computes and self._bounds.computed():
+            took_ns += computing.of_step(speed)
         self._touched = op in _TOUCHING
         if took_ns > 0:
             took_ns = round(took_ns * self._multiple())
@@ -108,32 +106,24 @@ class ScriptSteps:
 
     def begin(self) -> None:
         """Begin a step, as the script tells."""
-        now = self._simulation.env.now
-        if self._told and self._charged:
-            self._finish(now, 0)
-        elif not self._told:
-            self._began_ns, self.compute_ns = now, 0
-        self._told = True
+        if not self._bounds.told:
+            self.compute_ns = 0
+        self._finish(self._bounds.begin(self._simulation.env.now), 0)
 
     def end(self) -> None:
         """End the last step: the worker leaves."""
-        if self._charged:
-            self._finish(self._returned_ns, self._after_ns)
+        self._finish(self._bounds.leave(self._returned_ns), self._after_ns)
 
     # ---- rows ----
 
-    def _finish(self, end_ns: int, later_ns: int) -> None:
-        """Record the step, which ended at `end_ns`; `later_ns` of computing belong to the next."""
+    def _finish(self, step: tuple[int, int, int] | None, later_ns: int) -> None:
+        """Record a step, if one has ended; `later_ns` of computing belong to the next."""
+        if step is None:
+            return
         self.compute_ns -= later_ns
-        self.total_ns += self.compute_ns
-        self.first_ns = self.compute_ns if self.done == 0 else self.first_ns
-        row = IterationRow(self._worker, self.done, self._began_ns, end_ns)
-        self._simulation.iteration(row)
-        self.done += 1
-        self._began_ns = end_ns
+        self.computed_s.append(self.compute_ns / NS)
+        self._simulation.iteration(IterationRow(self._worker, *step))
         self.compute_ns = later_ns
-        self._pushed.clear()
-        self._charged = False
         self._times = None
 
     def _span(

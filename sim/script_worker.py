@@ -9,7 +9,7 @@ virtual time passes for anyone, so that only one worker computes at a time.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -58,6 +58,7 @@ class ScriptWorker:
         self.ended = False
         self.keys: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.waits_for = ""
+        self._pushed: Counter[int] = Counter()  # by key
         self.local = ScriptSteps(simulation, self)
         self._verbs = _core.FabricWorker(simulation.fabric, spec.id)
         self._rounds: dict[int, tuple[int, int]] = {}  # by key: round and arrival of its value
@@ -222,6 +223,7 @@ class ScriptWorker:
                 self._verbs.load_state(asked["key"], asked["shard"], content, now)
             case "leave":
                 self.local.end()
+                yield from self._until(self._answered, "the answers to its last pushes", where)
                 self.ended = True
                 self.simulation.left(self)
             case "stopped":
@@ -240,6 +242,7 @@ class ScriptWorker:
 
     def _push(self, asked: dict[str, Any], content: Any) -> None:
         loss, shared = asked["loss"], isinstance(content, _core.PushedValues)
+        self._pushed[asked["key"]] += 1
         self._verbs.push(
             asked["key"],
             content if shared else _core.PushedValues(_vector(content)),
@@ -248,6 +251,10 @@ class ScriptWorker:
             asked["absent"],
             self.simulation.env.now,
         )
+
+    def _answered(self) -> bool:
+        """Return whether all pushes are answered: until then, a node does not leave."""
+        return all(self._rounds.get(key, (0, 0))[0] >= due for key, due in self._pushed.items())
 
     def _wait(self, asked: dict[str, Any]) -> Waits:
         key, due = asked["key"], asked["round"]

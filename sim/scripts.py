@@ -10,15 +10,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import simpy
 
 from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError
+from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.rounds import close_early
 from geomx.experiment.wiring import PlacedShard
@@ -26,7 +26,7 @@ from geomx.limits.watchdog import if_abandoned
 from geomx.pages import page
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
-from geomx.results.rounding import rounded
+from geomx.results.scripts import complete
 from geomx.sim.computing import Computing
 from geomx.sim.protocols import Worker
 from geomx.sim.script_worker import ScriptWorker
@@ -35,23 +35,6 @@ from geomx.sim.shadows import Shadows
 from geomx.sim.simulation import Simulation
 from geomx.tracking.begin import begin
 from geomx.training.pace import NS
-from geomx.workload import TensorSpec, Workload
-
-
-@dataclass(frozen=True)
-class ScriptWorkload(Workload):
-    """What a script trains: its tensors, as far as it has initialised them."""
-
-    def model(self, seed: int) -> Any:
-        """Return what stands for the model, which only the script has: values are real."""
-        return object()
-
-
-def workload_of(command: Sequence[str]) -> ScriptWorkload:
-    """Return the workload of a script that has not initialised any tensor yet."""
-    words = [Path(word).name for word in command]
-    name = next((word for word in words[1:] if word.endswith(".py")), words[0])
-    return ScriptWorkload(name, (), (), batch_size=0, samples=0, iterations=0)
 
 
 class ScriptSimulation(Simulation):
@@ -102,14 +85,12 @@ class ScriptSimulation(Simulation):
         if key not in self._names:
             self._names[key] = name
             self.shards.append(list(shards))
-            tensor = TensorSpec(name, tuple(shape), 0)
             workload = self.experiment.workload
-            self.experiment.workload = replace(workload, tensors=(*workload.tensors, tensor))
+            self.experiment.workload = script_workload.with_tensors(workload, [(name, shape)])
 
     def tensor_name(self, key: int) -> str:
         """See `Simulation.tensor_name`."""
-        name = self._names[key]
-        return f"key {name}" if name.isdigit() else name
+        return script_workload.shown(self._names[key])
 
     def evaluated(self, step: int, accuracy: float | None, loss: float | None) -> None:
         """Record what the script has told of its model."""
@@ -140,28 +121,17 @@ class ScriptSimulation(Simulation):
     def _finish(self, wall_seconds: float) -> Results:
         if not any(worker.keys for worker in self.scripts):
             raise GeomxError("the script created a store, but initialised no key")
-        workload = self.experiment.workload
-        about = self.recorder.header
-        about["workload"] |= {
-            "tensors": len(workload.tensors),
-            "elements": workload.elements,
-            "bytes": 4 * workload.elements,
-        }
-        steps = [worker.local for worker in self.scripts]
-        about["iterations"] = max(each.done for each in steps)
-        later = sum(max(0, each.done - 1) for each in steps)
-        later_ns = sum(each.total_ns - each.first_ns for each in steps)
-        about["script"] |= {
-            "first_step_s": rounded(sum(each.first_ns for each in steps) / len(steps) / NS),
-            "step_s": rounded(later_ns / later / NS) if later else None,
-        }
+        about: dict[str, float] = {}
         if self.computing.measured:  # real times, which differ from run to run
-            waited_ns = sum(each.real_ns for each in steps) / len(steps)
             startup_s = [each.startup_s for each in self.processes.channels.values()]
-            about["script"] |= {
+            waited_ns = [each.local.real_ns for each in self.scripts]
+            about = {
                 "startup_s": sum(startup_s) / len(startup_s),
-                "waited_s": waited_ns / NS,
+                "waited_s": sum(waited_ns) / len(waited_ns) / NS,
             }
+        computed_s = [each.local.computed_s for each in self.scripts]
+        elements = [tensor.elements for tensor in self.experiment.workload.tensors]
+        complete(self.recorder.header, elements, computed_s, **about)
         return super()._finish(wall_seconds)
 
 
@@ -202,7 +172,7 @@ def simulate_script(
         )
         raise ConfigError("sync", experiment.selection.sync[0], remedy)
     experiment = replace(
-        experiment, workload=workload_of(command), numerics=True, iterations=0, mode="sim"
+        experiment, workload=script_workload.of(command), numerics=True, iterations=0, mode="sim"
     )
     header = experiment.header()
     header["script"] = {"command": shlex.join(command), "compute": str(computing)}

@@ -55,7 +55,8 @@ def test_documented_commands_of_examples_run(
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "Start training on 4 workers, my rank is 0."
-    logged = [LINE.fullmatch(line) for line in lines[1:]]
+    title = next(number for number, line in enumerate(lines) if f"{name}.py on" in line)
+    logged = [LINE.fullmatch(line) for line in lines[1:title]]
     assert all(logged), done.stdout
     first, last = logged[0], logged[-1]
     assert first is not None

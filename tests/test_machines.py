@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -151,7 +152,10 @@ def test_every_worker_runs_the_script_and_its_output_is_labelled(
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
     file = write(tmp_path, directory=str(tmp_path), env={"COLOUR": "red"})
     command = [sys.executable, "train.py", "a b"]
-    assert launch(file, [f"hydra.run.dir={tmp_path}/run"], command) == (tmp_path / "run", None)
+    directory, results = launch(file, [f"hydra.run.dir={tmp_path}/run"], command)
+    assert directory == results.directory == tmp_path / "run"
+    assert [row["worker"] for row in results.iterations] == ["east/worker0", "east/worker1"]
+    np.testing.assert_array_equal(results.parameters()["0"], [2, 2, 2, 2])
     shown = capfd.readouterr().err
     for worker in ("east/worker0", "east/worker1"):
         assert f"{worker}       | sum 2.0 red a b\n" in shown

@@ -103,7 +103,7 @@ def documented(example: str, beginning: str) -> list[str]:
 
 
 def loss(command: list[str], *more: str, **variables: str) -> float:
-    """Run a documented command; return the loss that it prints last."""
+    """Run a documented command; return the loss that its script prints."""
     programs = {
         "geomx": [sys.executable, "-c", GEOMX],
         "python": [sys.executable],
@@ -115,7 +115,7 @@ def loss(command: list[str], *more: str, **variables: str) -> float:
         capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    printed = re.fullmatch(r"loss (\d+\.\d+)", done.stdout.strip())
+    printed = re.match(r"loss (\d+\.\d+)\n", done.stdout)  # then the table of a launched run
     assert printed is not None, done.stdout
     return float(printed[1])
 

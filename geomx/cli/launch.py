@@ -32,8 +32,7 @@ def main(arguments: Sequence[str]) -> None:
     job = own[0] if own and "=" not in own[0] else ""  # not network=wan.yaml
     if job.endswith((".yaml", ".yml")):
         directory, results = launch(Path(job), own[1:], command)
-        if results is not None:
-            show(results.table())
+        show(results.table())
         show(directory)
         return
     if not command:
@@ -42,7 +41,9 @@ def main(arguments: Sequence[str]) -> None:
         )
     experiment, directory = composed(own)
     with telling_where(directory):
-        run_script(experiment, directory, command)
+        results = run_script(experiment, directory, command)
+    show(results.table())
+    show(directory)
 
 
 def composed(overrides: Sequence[str]) -> tuple[Experiment, Path]:

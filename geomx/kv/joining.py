@@ -19,6 +19,7 @@ from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE
 from geomx.live.member import Member
 from geomx.live.metering import meter
+from geomx.live.script_record import ScriptRecord
 from geomx.virtual import wire
 from geomx.virtual.member import VirtualMember
 
@@ -105,17 +106,31 @@ def _join(type: str) -> KVStore:
         notes = Notes(Path(os.environ[NOTES]), resumed=True) if NOTES in os.environ else None
         if notes is not None:
             member.on_kill, member.on_evaluated = notes.killed, notes.evaluation
-        meter(member, tls)
+            if member.late:
+                notes.again()
+        metrics = meter(member, tls)
         member.wait_started()
         if notes is not None:
+            notes.metrics = metrics
             notes.started(member.started_s)
+            first = member.node == member.spec.cluster.workers[0]
+            member.record = ScriptRecord(notes, member.loop, model=first)
     except BaseException:
         member.loop.close()
         raise
-    store = KVStore(member, type)
+    store = KVStore(member, type, lambda: _close(member))
     if threading.current_thread() is threading.main_thread():
         signal.signal(LEAVE, lambda *_: _leave(member))
     return store
+
+
+def _close(member: Member) -> None:
+    """Close the loop of a member, and end its record."""
+    member.loop.close()
+    if member.record is not None:
+        failed = getattr(sys, "last_value", None) is not None
+        lost = member.loop.failure() is not None
+        member.record.close("lost" if lost else "failed" if failed else "done")
 
 
 def _leave(member: Member) -> None:

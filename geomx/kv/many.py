@@ -93,7 +93,11 @@ class ManyKeys(Place):
             self.count(number)
             return number
 
-        return others(given, admit, lambda keys, all: exchange.push_all(keys, all, self.last))
+        def move(keys: list[int], arrays: list[NDArray[np.float32]]) -> None:
+            exchange.push_all(keys, arrays, self.last)
+            self.member.pushed()
+
+        return others(given, admit, move)
 
     def pulling(self, given: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
         """Fill small arrays; yield what the caller has to fill; see `others`."""

@@ -126,6 +126,7 @@ class KVStore(ManyKeys):
             self.exchange.wait(entry.key)
             if self.member.late:
                 self._rounds = max(self._rounds, self.exchange.go_on(entry.key))
+                self.member.goes_on(self._rounds)
 
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
         """Contribute to one key or several; returns at once.
@@ -253,12 +254,11 @@ class KVStore(ManyKeys):
         """Plan when this worker exchanges parameters, for jobs whose workers update by themselves.
 
         Args:
-            steps: Local steps to make; where the algorithm plans them by speed, those of the
-                slowest worker.
+            steps: Local steps to make; if they are planned by speed, those of the slowest worker.
 
         Returns:
-            An iterator over the numbers of the steps; ``due()`` says whether to exchange after a
-            step, ``scale`` is the factor on what is pushed, and ``exchanged()`` ends the exchange.
+            The steps; ``due()`` says whether to exchange after one, ``scale`` is the factor on what
+            is pushed, and ``exchanged()`` ends the exchange.
         """
         self._rhythm = SyncSteps(self, steps)
         if self.member.late:
@@ -297,12 +297,11 @@ class KVStore(ManyKeys):
             return
         self.closed = True
         try:
-            # After an uncaught exception this worker must not count as done, so that the others
-            # notice the failure.
+            # After an uncaught exception others must notice the failure: it does not count as done.
             if getattr(sys, "last_value", None) is None:
                 for key in self._keys if self.leaving else ():  # all that was pushed is in
                     self.exchange.wait(self.entry(key).key)
-                self.member.loop.leave()
+                self.member.leave()
                 self.member.wait_stopped(lambda: self.leaving)
         except (NodeLost, RuntimeError):
             pass  # the other nodes have ended already
@@ -364,6 +363,7 @@ class KVStore(ManyKeys):
         """
         self.count(entry.key)
         self.exchange.push(entry.key, value, priority=priority, last=self.last)
+        self.member.pushed()
 
     def fetch(self, entry: Entry, out: Sequence[Any], priority: int) -> None:
         """Fill arrays with the value of a key.

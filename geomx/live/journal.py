@@ -10,16 +10,21 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from numpy.typing import NDArray
+
 from geomx.metrics.families import NodeMetrics
-from geomx.results.files import naming, sync_folder
+from geomx.results.files import naming, sync_folder, write_arrays
 
 Span = tuple[str, str, float, float, dict[str, int]]
 """(name, category, start in seconds since the start of the run, duration in seconds, arguments)"""
+
+Declared = tuple[int, str, Sequence[int], Sequence[Sequence[int]]]
+"""A tensor: (key, name, shape, shards), each shard (offset, elements, global server, priority)"""
 
 Note = dict[str, Any]
 
@@ -52,7 +57,7 @@ class Notes:
     """
 
     def __init__(self, stem: Path, resumed: bool = False) -> None:
-        self._path = path(stem, ".jsonl")
+        self._stem, self._path = stem, path(stem, ".jsonl")
         self._noted: set[tuple[str, int]] = set()  # a worker may repeat its last steps
         self._members: set[str] = set()  # changes of members, which a repeated journal tells again
         if resumed and self._path.exists():
@@ -117,6 +122,14 @@ class Notes:
         if ("evaluation", step) in self._noted:
             return
         self._write({"evaluation": step, "time_s": time_s, "accuracy": accuracy, "loss": loss})
+
+    def tensors(self, declared: Sequence[Declared]) -> None:
+        """Note tensors of a script."""
+        self._write({"tensors": declared})
+
+    def parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write the final parameters into a file beside the notes."""
+        write_arrays(path(self._stem, ".npz"), arrays)
 
     def waits(self, whom: str) -> None:
         """Note that this node has waited for `whom` beyond the limit; empty: the wait is over."""

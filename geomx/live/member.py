@@ -75,7 +75,7 @@ class Member(ScriptCalls):
         resumed: Whether this process resumes the node of a killed process.
         late: Whether this process replaces a lost one of this node, while training continues.
         copy: Of a standby: the global server whose place it takes when that is lost.
-        steps, on_evaluated: See `ScriptCalls`.
+        steps, on_evaluated, record: See `ScriptCalls`.
     """
 
     def __init__(self, loop: _core.Loop, spec: Spec, name: str, roster: dict[str, str]) -> None:

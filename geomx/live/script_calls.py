@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from geomx import _core
+from geomx.live.script_record import ScriptRecord
 
 FOREVER_S = 1e8
 """Seconds of waits that end only with their event or the loss of a node."""
@@ -32,12 +33,14 @@ class ScriptCalls:
         steps: Local steps that were begun, where the script's store or optimizer tells.
         virtual: Whether the run is simulated.
         on_evaluated: Records the script's own evaluations; None: there is no record.
+        record: Notes the script's steps; None: nothing is noted.
     """
 
     virtual = False
     loop: _core.Loop
     steps: int
     on_evaluated: Evaluated | None
+    record: ScriptRecord | None = None
 
     def now(self) -> float:
         """Return the seconds since the start of the run."""
@@ -52,6 +55,8 @@ class ScriptCalls:
     ) -> None:
         """Declare a tensor that the script calls `name`, and its shards."""
         self.loop.declare(key, math.prod(shape), list(shards), f"key {name!r}")
+        if self.record is not None:
+            self.record.declares((key, str(name), shape, shards))
 
     def plans(self, steps: int) -> None:
         """Note the number of local steps; of the slowest worker, if they are planned by speed."""
@@ -59,9 +64,29 @@ class ScriptCalls:
     def begins(self) -> None:
         """Note that a local step begins."""
         self.steps += 1
+        if self.record is not None:
+            self.record.begins()
+
+    def pushed(self) -> None:
+        """Note that tensors have been pushed."""
+        if self.record is not None:
+            self.record.look()
 
     def computed(self) -> None:
         """Note that the computing of the current local step is done."""
+        if self.record is not None:
+            self.record.computed()
+
+    def goes_on(self, steps: int) -> None:
+        """Note that the first local step is that after `steps` of a lost process."""
+        if self.record is not None:
+            self.record.goes_on(steps)
+
+    def leave(self) -> None:
+        """Leave the run, after the last step."""
+        if self.record is not None:
+            self.record.ends()
+        self.loop.leave()
 
     def sleep(self, seconds: float) -> None:
         """Wait."""

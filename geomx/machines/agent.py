@@ -252,6 +252,7 @@ class _Attached:
             env[TLS] = str(write_files(folder / "tls", opening.tls))
         if opening.command:
             env |= script_env(opening.name, opening.id, host, opening.scheduler)
+            env["GEOMX_NOTES"] = str(self._stem.resolve())
             return tethered(opening.command), env
         experiment = None
         if opening.experiment:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,19 @@ from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.experiment.experiment import Experiment
 from geomx.live import access, emulation
-from geomx.live.launcher import run_experiment
+from geomx.live.launcher import run_experiment, run_script
 from geomx.live.spec import Spec
 from geomx.machines import jobfile, reach
 from geomx.machines.certs import folder_of
 from geomx.machines.jobfile import JobFile
-from geomx.machines.remote import POLL_S, RemoteJob, to_terminal
+from geomx.machines.remote import RemoteJob, to_terminal
 from geomx.results.results import Results
 from geomx.terminal.log import environment
 
 
 def launch(
     file: Path, overrides: Sequence[str], command: Sequence[str] = ()
-) -> tuple[Path, Results | None]:
+) -> tuple[Path, Results]:
     """Run a job on the machines of a job file.
 
     Args:
@@ -41,7 +40,7 @@ def launch(
         command: Of the script that every worker runs; empty: the experiment's workload is run.
 
     Returns:
-        Directory of the run, and its results if it was an experiment.
+        Directory of the run, and its results.
 
     Raises:
         ConfigError: The file or an override is invalid.
@@ -61,12 +60,9 @@ def launch(
     emulation.check(experiment)
     access.check_token(experiment.faults.absent)
     start = _Start(job, experiment, directory, list(command))
-    if not command:
-        return directory, run_experiment(experiment, directory, start)
-    with start(Spec.of(experiment, script=True)) as running:
-        while running.poll():
-            time.sleep(POLL_S)
-    return directory, None
+    if command:
+        return directory, run_script(experiment, directory, command, start)
+    return directory, run_experiment(experiment, directory, start)
 
 
 def composed_experiment(job: JobFile, overrides: Sequence[str] = ()) -> Experiment:

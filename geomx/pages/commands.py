@@ -13,14 +13,17 @@ def command_line(overrides: Sequence[object], script: Mapping[str, object] | Non
 
     Args:
         overrides: The run's.
-        script: ``command`` and ``compute`` of a simulated script, and ``shadows`` if it has some;
-            None: the run is an experiment.
+        script: ``command`` of a script and, if it was simulated, ``compute`` and, with shadows,
+            ``shadows``; None: the run is an experiment.
     """
     words = repeating(overrides)
     command = shlex.join(["python", "-m", "geomx", *words])
     if script is not None:
-        words = ["geomx", "simulate", *words, "--compute", str(script["compute"])]
-        words += ["--shadows"] if "shadows" in script else []
+        if "compute" in script:
+            words = ["geomx", "simulate", *words, "--compute", str(script["compute"])]
+            words += ["--shadows"] if "shadows" in script else []
+        else:
+            words = ["geomx", "launch", *words]
         command = f"{shlex.join(words)} -- {script['command']}"
     button = tag("button", "copy", type="button")
     return tag("div", tag("code", command), button, class_="command")

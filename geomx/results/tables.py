@@ -113,12 +113,19 @@ def _add_note(table: Table, summary: Summary) -> None:
 
 def _rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
     per_iteration, sent = summary["seconds_per_iteration"], summary["bytes"]
-    mean, p95 = per_iteration["mean"], per_iteration["p95"]
-    yield "time per iteration", units.duration(mean), f"p95 {units.duration(p95)}"
+    mean, p95 = per_iteration["mean"], f"p95 {units.duration(per_iteration['p95'])}"
+    script = summary.get("script")
+    if script:  # whose first step is often much longer than the others
+        p95 = f"median {units.duration(per_iteration['p50'])}, {p95}"
+    yield "time per iteration", units.duration(mean), p95
+    if script and "first_step_s" in script:
+        what = "of computing, data and models included"
+        yield "first step", units.duration(script["first_step_s"]), what
     clock = "wall clock" if summary.get("mode") == "live" else "virtual"
     wall = f"{clock}; the run took {units.duration(summary['wall_seconds'])}"
     yield "total time", units.duration(summary["seconds"]), wall
-    yield "samples per second", units.number(summary["samples_per_second"]), ""
+    if summary["samples_per_second"] is not None:
+        yield "samples per second", units.number(summary["samples_per_second"]), ""
     rounds = summary["rounds"]
     iterations = f"{summary.get('iterations', units.DASH)} iterations per worker"
     yield "rounds", units.DASH if rounds is None else f"{rounds:,}", iterations

@@ -100,6 +100,10 @@ class PartyHook:
         # PyTorch keeps a hook as long as the model, which keeps the model: a cycle of C++ objects.
         self._store = self._exchange = self._steps = None
 
+    def _pushed(self) -> None:
+        if self._store is not None:
+            self._store.member.pushed()
+
     @staticmethod
     def average(state: "PartyHook", bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """DDP's communication hook: the mean of one bucket over all processes of all parties.
@@ -129,6 +133,7 @@ class PartyHook:
                 for key, gradient in pieces:
                     scaled = gradient if scale == 1.0 else gradient * scale
                     state._exchange.push(key, scaled, priority=-key)
+                state._pushed()
             state._answer.submit(_reporting, done, buffer, answer)
 
         def answer() -> None:

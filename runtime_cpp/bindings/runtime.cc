@@ -176,6 +176,7 @@ nb::object GlobalValue(Loop& loop, Key key, std::uint32_t shard) {
 }  // namespace geomx::io
 
 void BindManyKeys(nb::class_<geomx::io::Loop>& loop);
+void BindSteps(nb::module_& m, nb::class_<geomx::io::Loop>& loop);
 
 void init_runtime(nb::module_& m) {
   using namespace geomx;
@@ -348,4 +349,5 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Return the Euclidean norms of what codecs keep of pushes and pulls for later ones. Reads all of it.")
       .def("spans", &SpansOf, "Return (name, category, start_s, duration_s, details) of a bounded number of spans.");
   BindManyKeys(loop);
+  BindSteps(m, loop);
 }

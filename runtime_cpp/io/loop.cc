@@ -219,6 +219,7 @@ Round Loop::Submit(Key key, std::size_t elements, Worker::Push push, const PushO
   std::lock_guard lock(verbs_);
   Declared& tensor = FindTensor(key, elements);
   if (WasDone(RecordKind::kSubmit, key)) return ++tensor.submitted;
+  state_->steps.Push(key);
   const Time not_before = Nanoseconds(options.not_before_s);
   Driver& driver = state_->driver;
   push = options.Applied(std::move(push));
@@ -226,6 +227,7 @@ Round Loop::Submit(Key key, std::size_t elements, Worker::Push push, const PushO
   driver.Post([&driver, key, not_before, push = std::move(push)]() mutable {
     driver.Submit(key, std::move(push), not_before);
   });
+  state_->steps.Return();
   return ++tensor.submitted;
 }
 
@@ -307,7 +309,9 @@ Round Loop::StartBarrier() {
 }
 
 bool Loop::WaitBarrier(Round barrier, double timeout_s) {
-  return state_->status.WaitReleased(barrier, timeout_s);
+  const bool released = state_->status.WaitReleased(barrier, timeout_s);
+  state_->steps.Return();
+  return released;
 }
 
 void Loop::Command(const std::string& text, bool unless_given) {
@@ -342,7 +346,9 @@ void Loop::SendReport(NodeId host, std::uint32_t number, std::vector<double> val
 }
 
 std::optional<std::vector<double>> Loop::WaitReply(std::uint32_t number, double timeout_s) {
-  return state_->status.WaitReply(number, timeout_s);
+  auto values = state_->status.WaitReply(number, timeout_s);
+  state_->steps.Return();
+  return values;
 }
 
 // ---- reports ---------------------------------------------------------------------------------

@@ -34,6 +34,7 @@
 #include "io/run_status.h"
 #include "io/driver.h"
 #include "io/shaper.h"
+#include "io/step_record.h"
 #include "io/device_staging.h"
 #include "io/tls.h"
 
@@ -218,6 +219,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
                   double not_before_s);
   std::optional<std::vector<double>> WaitReply(std::uint32_t number, double timeout_s);
 
+  // The local steps of a script: pushes are recorded by themselves.
+  StepRecord& steps() { return state_->steps; }
+
   // Callers since the last call that were not members, and why: the first hundred of a run.
   std::vector<std::string> TakeRefusals() { return state_->status.TakeRefusals(); }
 
@@ -246,6 +250,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // The thread's state; it outlives the loop if the loop is destroyed on that thread.
   struct State {
     RunStatus status;
+    StepRecord steps{status};
     Driver driver;
     State(Port port, const std::string& token, std::unique_ptr<Tls> tls)
         : driver(std::move(port), token, std::move(tls), status) {}

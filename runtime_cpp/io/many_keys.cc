@@ -17,6 +17,7 @@ void Loop::PushAll(std::span<const std::pair<Key, std::span<const float>>> value
   for (const auto& [key, value] : values) {
     ++tensors_[key].submitted;
     if (WasDone(RecordKind::kSubmit, key)) continue;
+    state_->steps.Push(key);
     pushes.emplace_back(key, options.Applied({.value = value.data(), .owner = owner}));
     if (options.made == 0) pushes.back().second.made = made_;
   }
@@ -25,6 +26,7 @@ void Loop::PushAll(std::span<const std::pair<Key, std::span<const float>>> value
   driver.Post([&driver, not_before, pushes = std::move(pushes)]() mutable {
     for (auto& [key, push] : pushes) driver.Submit(key, std::move(push), not_before);
   });
+  state_->steps.Return();
 }
 
 std::optional<double> Loop::WaitAll(std::span<const std::pair<Key, Round>> values, double timeout_s) {
@@ -56,6 +58,7 @@ void Loop::Values(std::span<const std::pair<Key, std::span<float>>> outs) {
       std::copy(value.begin(), value.end(), out.begin());
     }
   });
+  state_->steps.Return();
 }
 
 }  // namespace geomx::io

@@ -166,6 +166,11 @@ class RunStatus {
     std::lock_guard lock(mutex_);
     return started_;
   }
+  // For how long one application thread or several have waited.
+  Time waited() const {
+    std::lock_guard lock(mutex_);
+    return waited_ + (waiting_ > 0 ? Now() - waiting_since_ : 0);
+  }
   void ThrowIfFailed() const {
     std::lock_guard lock(mutex_);
     if (failure_) throw NodeLost(*failure_);
@@ -270,8 +275,28 @@ class RunStatus {
     changed_.notify_all();
   }
 
+  // Counts its thread as waiting. REQUIRES: `lock` is held when it is made.
+  class Waiting {
+   public:
+    Waiting(RunStatus& status, std::unique_lock<std::mutex>& lock) : status_(status), lock_(lock) {
+      if (status_.waiting_++ == 0) status_.waiting_since_ = Now();
+    }
+    ~Waiting() {
+      if (!lock_.owns_lock()) lock_.lock();  // `look_` has thrown
+      if (--status_.waiting_ == 0) status_.waited_ += Now() - status_.waiting_since_;
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    RunStatus& status_;
+    std::unique_lock<std::mutex>& lock_;
+  };
+
   template <class Ready>
   bool Wait(std::unique_lock<std::mutex>& lock, double timeout_s, Ready ready) {
+    if (ready()) return true;
+    const Waiting waiting(*this, lock);
     const auto deadline =
         std::chrono::steady_clock::now() + std::chrono::nanoseconds(Nanoseconds(timeout_s));
     for (;;) {
@@ -307,6 +332,9 @@ class RunStatus {
   int refusals_told_ = 0;
   std::vector<std::pair<Time, Event>> members_;
   std::optional<std::uint32_t> awaited_;
+  std::uint32_t waiting_ = 0;  // threads
+  Time waiting_since_ = 0;     // REQUIRES: waiting_ > 0
+  Time waited_ = 0;            // by earlier waits
   std::function<void()> look_;
 };
 

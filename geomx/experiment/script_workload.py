@@ -1,0 +1,41 @@
+"""The workload of a training script: its tensors, as far as it has initialised them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from geomx.workload import TensorSpec, Workload
+
+
+@dataclass(frozen=True)
+class ScriptWorkload(Workload):
+    """What a script trains; only the script itself has the model."""
+
+    def model(self, seed: int) -> Any:
+        """Return what stands for the model: values are real."""
+        return object()
+
+
+def of(command: Sequence[str]) -> ScriptWorkload:
+    """Return the workload of a script that has not initialised any tensor yet.
+
+    Args:
+        command: Its command, whose first word that ends in ``.py`` names it.
+    """
+    words = [Path(word).name for word in command]
+    name = next((word for word in words[1:] if word.endswith(".py")), words[0])
+    return ScriptWorkload(name, (), (), batch_size=0, samples=0, iterations=0)
+
+
+def with_tensors(workload: Workload, declared: Iterable[tuple[str, Sequence[int]]]) -> Workload:
+    """Return a script's workload with more tensors, given by names and shapes."""
+    more = (TensorSpec(name, tuple(shape), 0) for name, shape in declared)
+    return replace(workload, tensors=(*workload.tensors, *more))
+
+
+def shown(name: str) -> str:
+    """Return how a tensor is called in tables: MXNet's keys are numbers."""
+    return f"key {name}" if name.isdigit() else name

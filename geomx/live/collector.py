@@ -1,0 +1,293 @@
+"""Records a live run from the notes of its nodes, while they are being written."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geomx.cluster import NodeSpec
+from geomx.errors import PluginError
+from geomx.experiment import script_workload
+from geomx.experiment.experiment import Experiment
+from geomx.experiment.rounds import may_lack_some
+from geomx.experiment.wiring import shards
+from geomx.live.journal import Note, Reader, stem
+from geomx.live.journal import path as file_of
+from geomx.results.link_traffic import record_traffic
+from geomx.results.participation import Partial, divided
+from geomx.results.recorder import Recorder
+from geomx.results.results import Results
+from geomx.results.scripts import complete
+from geomx.results.traffic import EdgeTraffic
+from geomx.scenario.acts import BY_HAND
+from geomx.terminal.progress import Advance
+from geomx.tracking.begin import begin
+
+ANSWER_S = 1.0
+"""Seconds for which all workers wait at the same time before the run is considered stuck."""
+
+
+class Collector:
+    """Records a run from the notes of its nodes, while they are being written.
+
+    A node measures times from the moment at which it learned that the run had started. If all nodes
+    share a clock, times are converted to seconds since the start at the scheduler. Otherwise, all
+    nodes are assumed to have learned of the start at the same moment.
+
+    Args:
+        experiment: The experiment.
+        directory: Directory of the run.
+        recorder: Receives the records.
+        one_clock: Whether all nodes share a clock.
+        ahead_s: Offset of the clock of the run to the clock of this machine, in seconds.
+
+    Attributes:
+        seconds: End of the latest iteration, in seconds since the start.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        directory: Path,
+        recorder: Recorder,
+        one_clock: bool = True,
+        ahead_s: float = 0.0,
+    ) -> None:
+        self._one_clock = one_clock
+        self._ahead_s = ahead_s
+        self._experiment = experiment
+        self._directory = directory
+        self._recorder = recorder
+        recorder.edges(EdgeTraffic(experiment.cluster, experiment.seed))
+        nodes = experiment.cluster.nodes  # the scheduler comes first
+        self._readers = [(node, Reader(stem(directory, node.name))) for node in nodes]
+        self._shards = shards(experiment.cluster, experiment.selection, experiment.workload.tensors)
+        self._first = experiment.cluster.workers[0]
+        # If parties do not wait for each other, all workers evaluate; the latest evaluation counts.
+        self._latest: tuple[NodeSpec, float, Note] | None = None
+        self._started_s: float | None = None
+        self._late_s: dict[str, float] = {}
+        self._computed_s: dict[str, list[float]] = defaultdict(list)  # by worker
+        self.seconds = 0.0
+        self._shard_rounds = 0
+        self._waiting: dict[str, str] = {}  # coordinators by the workers that wait for them
+        self._all_wait_since: float | None = None
+        self._ended: set[str] = set()
+        self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # of the latest process of each node
+        self._recovered: dict[str, list[float]] = defaultdict(list)  # s since the start
+        late = experiment.event_schedule.late.items()  # nodes that have not joined yet
+        self._by_hand = {experiment.cluster.nodes[node].name for node, by in late if by == BY_HAND}
+        some = may_lack_some(experiment.cluster, experiment.selection, experiment.faults)
+        self._participation = recorder.continues() if some else None
+        self._told: list[tuple[float, NodeSpec, Note]] = []  # changes of members
+
+    def begin(self) -> None:
+        """Begin the record."""
+        begin(self._recorder, self._experiment)
+
+    def collect(self, advance: Advance | None = None) -> None:
+        """Record the notes that were written since the last call."""
+        for node, reader in self._readers:
+            for note in reader.new():
+                self._record(node, note, advance)
+            if self._started_s is None:
+                return
+
+    def check(self) -> None:
+        """Check that not all workers wait for the answer of a coordinator.
+
+        Raises:
+            PluginError: All do, each for longer than ``runtime.failure_timeout_s``.
+        """
+        workers = [node.name for node in self._experiment.cluster.workers]
+        left = [name for name in workers if name not in self._ended]
+        if not left or any(name not in self._waiting for name in left):
+            self._all_wait_since = None
+            return
+        self._all_wait_since = self._all_wait_since or time.monotonic()
+        if time.monotonic() - self._all_wait_since < ANSWER_S:
+            return
+        limit_s = self._experiment.runtime.failure_timeout_s
+        whom = self._waiting[left[0]]
+        raise PluginError(
+            f"{', '.join(left)} waited more than {limit_s:g} s for {whom}, and no worker computes; "
+            f"runtime.failure_timeout_s={limit_s:g} is how long all workers may wait"
+        )
+
+    def elapsed_s(self) -> float:
+        """Return the seconds since the start of the run, by its clock; 0 before the start."""
+        if self._started_s is None:
+            return 0.0
+        return time.monotonic() + self._ahead_s - self._started_s
+
+    def total(self) -> None:
+        """Record the counts of every node, once; a resumed one includes its predecessor's."""
+        for node, facts in self._ends.values():
+            self._end(node, facts)
+        self._ends.clear()
+
+    def record_faults(self, until_s: float) -> None:
+        """Record all faults and changes of members up to `until_s` seconds after the start."""
+        recovered = {name: list(times) for name, times in self._recovered.items()}
+        rows = self._experiment.event_schedule.rows(until_s)
+        nodes = self._experiment.cluster.nodes if self._participation else ()
+        anew = {node.name for node in nodes if node.role in ("worker", "server")}  # counted there
+        for row in rows:
+            if row["what"] != "kill" or row["node"] in anew:
+                continue
+            later = [at for at in recovered.get(row["node"], ()) if at > row["time_s"]]
+            row["recovered_s"] = later[0] - row["time_s"] if later else None
+            if later:
+                recovered[row["node"]].remove(later[0])
+        for name, times in recovered.items():  # of nodes that were not killed by the scenario
+            rows += [{"time_s": at, "what": "restart", "node": name} for at in times]
+        told: list[tuple[float, Callable[[], Any]]] = [
+            (row["time_s"], partial(self._recorder.fault, row)) for row in rows
+        ]
+        for time_s, node, note in self._told:
+            told.append((time_s, partial(self._member, time_s, node, note)))
+        for _, record in sorted(told, key=lambda each: each[0]):
+            record()
+
+    def _member(self, time_s: float, node: NodeSpec, note: Note) -> None:
+        """Record a change of the members, or a partial round, that `node` has noted."""
+        assert self._participation is not None
+        kind, names = note["member"], note["names"]
+        if kind == "gone" and node.role == "scheduler":
+            self._participation.lost(time_s, names[0])
+        elif kind == "takes_part":
+            if names[0] in self._by_hand:
+                self._by_hand.discard(names[0])
+                self._recorder.fault({"time_s": time_s, "what": "join", "node": names[0]})
+            self._participation.takes_part(time_s, names[0])
+        elif kind == "partial":
+            key, shard, number, above, workers, late, dropped = note["about"]
+            tensor = self._experiment.workload.tensors[key].name
+            absent = tuple(names)
+            tardy = tuple(f"{name}:{meant}" for name, meant in late)
+            about = (node.name, tensor, shard, number, above, workers, absent)
+            row = Partial(time_s, *about, *divided(tardy, dropped))
+            self._participation.partial(row)
+
+    def finish(self, wall_seconds: float) -> Results:
+        """Close the records of a finished run, and return its results."""
+        self.total()
+        self.record_faults(self.seconds)
+        if self._latest is not None and self._latest[0] != self._first:
+            self._evaluation(*self._latest[1:])
+        last = self._first if self._latest is None else self._latest[0]
+        parameters = file_of(stem(self._directory, last.name), ".npz")
+        if parameters.exists():
+            with np.load(parameters) as archive:
+                self._recorder.parameters(dict(archive))
+        self.about_script()
+        rounds = self._shard_rounds // max(1, sum(len(pieces) for pieces in self._shards))
+        return self._recorder.finish(self.seconds, rounds, wall_seconds)
+
+    def about_script(self) -> None:
+        """Record what is known at the end of a script; no effect on another run."""
+        header = self._recorder.header
+        if "script" in header:
+            elements = [tensor.elements for tensor in self._experiment.workload.tensors]
+            complete(header, elements, self._computed_s.values())
+
+    def _record(self, node: NodeSpec, note: Note, advance: Advance | None) -> None:
+        if "started" in note:
+            self._started_s = note["started"] if self._started_s is None else self._started_s
+            late_s = note["started"] - self._started_s if self._one_clock else 0.0
+            self._late_s[node.name] = late_s
+        elif "recovered" in note:
+            if self._started_s is not None:
+                self._recovered[node.name].append(note["recovered"] - self._started_s)
+        elif "tensors" in note:
+            self._declared(note["tensors"])
+        elif "iteration" in note:
+            self._iteration(node, note, advance)
+        elif "waits" in note:
+            self._waiting.pop(node.name, None)
+            if note["waits"]:
+                self._waiting[node.name] = note["waits"]
+        elif "killed" in note or "resumes" in note:
+            pass  # recorded from the scenario and from `recovered`
+        elif "again" in note:
+            self._ended.discard(node.name)
+            self._waiting.pop(node.name, None)
+        elif "member" in note:
+            self._told.append((note["time_s"] + self._late_s.get(node.name, 0.0), node, note))
+        elif "evaluation" in note:
+            time_s = note["time_s"] + self._late_s[node.name]
+            if node == self._first:
+                self._evaluation(time_s, note)
+            if self._latest is None or time_s >= self._latest[1]:
+                self._latest = node, time_s, note
+        else:
+            self._ended.add(node.name)
+            if self._started_s is not None and "links" in note["end"]:
+                self._ends[node.name] = node, note["end"]
+
+    def _declared(self, tensors: Sequence[Sequence[Any]]) -> None:
+        """Take note of tensors of a script; another process of the worker repeats them."""
+        new = [each for each in tensors if each[0] >= len(self._shards)]
+        workload = script_workload.with_tensors(
+            self._experiment.workload, ((name, shape) for _, name, shape, _ in new)
+        )
+        self._experiment = replace(self._experiment, workload=workload)
+        self._shards += [[tuple(piece) for piece in pieces] for *_, pieces in new]
+
+    def _evaluation(self, time_s: float, note: Note) -> None:
+        self._recorder.evaluation(time_s, note["evaluation"], note["accuracy"], note["loss"])
+
+    def _iteration(self, node: NodeSpec, note: Note, advance: Advance | None) -> None:
+        late_s = self._late_s[node.name]
+        start_s, end_s = note["start_s"] + late_s, note["end_s"] + late_s
+        self._recorder.iteration(
+            node.name,
+            node.party,
+            note["iteration"],
+            start_s,
+            note["compute_s"],
+            max(0.0, end_s - start_s - note["compute_s"]),
+            end_s,
+            note["loss"],
+            self._experiment.workload.batch_size,
+        )
+        self._computed_s[node.name].append(note["compute_s"])
+        self._spans(node, note["spans"])
+        self.seconds = max(self.seconds, end_s)
+        if advance is not None:
+            advance(1, time_s=end_s, loss=note["loss"])
+
+    def _end(self, node: NodeSpec, facts: dict[str, Any]) -> None:
+        for link in facts["links"]:
+            peer = self._experiment.cluster.node(link["peer"])
+            push, pull, control = link["push"], link["pull"], link["control_bytes"]
+            record_traffic(self._recorder, node, peer, push, pull, control, link["busy_s"])
+        self._spans(node, facts["spans"])
+        self._recorder.python(facts["python"])
+        self._recorder.servers.add(node.name, facts)
+        if self._experiment.runtime.pace:
+            self._recorder.pace(facts["paced_pushes"], facts["behind_s"])
+        if facts["spans_dropped"]:
+            late_s = self._late_s.get(node.name, 0.0)
+            kept_s = max((span[2] + span[3] for span in facts["spans"]), default=0.0)
+            self._recorder.spans_lost(facts["spans_dropped"], kept_s + late_s)
+        if self._participation:
+            cluster = self._experiment.cluster
+            self._participation.closed(node, cluster, self._shards, facts["node"]["rounds"])
+        if node.role == "global_server":
+            self._shard_rounds += facts["node"]["rounds"]
+            self._recorder.global_server(facts["node"])
+
+    def _spans(self, node: NodeSpec, spans: Sequence[Sequence[Any]]) -> None:
+        late_s = self._late_s.get(node.name, 0.0)
+        for name, category, start_s, duration_s, about in spans:
+            self._recorder.span(
+                node.name, node.party, name, category, start_s + late_s, duration_s, **about
+            )

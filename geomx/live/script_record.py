@@ -1,0 +1,92 @@
+"""What a live training script notes for its launcher: its tensors, its local steps, its traffic."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geomx import _core
+from geomx.live.journal import Declared, Notes
+from geomx.training.pace import NS
+
+
+class ScriptRecord:
+    """The record of one worker, from the start of the run on.
+
+    The loop records where steps begin and end (``runtime_cpp/core/local_steps.h``). A step computes
+    as long as no thread of its process waits for the run; waits of MXNet's engine are not seen.
+
+    Args:
+        notes: Receives it.
+        loop: The driver of the worker's node.
+        model: Whether to note the tensors, and their values at the end: one worker does.
+    """
+
+    def __init__(self, notes: Notes, loop: _core.Loop, model: bool) -> None:
+        self._notes, self._loop = notes, loop
+        self._pid = os.getpid()
+        self._earlier = 0  # steps of a lost process
+        self._model = model
+        self._tensors: list[Declared] = []
+        self._told = 0  # how many of them have been noted
+        loop.record_steps()
+
+    def declares(self, tensor: Declared) -> None:
+        """Note a tensor."""
+        if self._model:
+            self._tensors.append(tensor)
+
+    def goes_on(self, steps: int) -> None:
+        """Count steps from `steps` on, as this process takes the place of a lost one."""
+        self._earlier = max(self._earlier, steps)
+
+    def begins(self) -> None:
+        """Note that a step begins, as the script tells."""
+        self._loop.begin_step()
+        self.look()
+
+    def computed(self) -> None:
+        """Note that the computing of the present step is done."""
+        self._loop.step_computed()
+
+    def look(self) -> None:
+        """Note the steps that have ended."""
+        steps = self._loop.take_steps()
+        if steps:
+            self._tell_tensors()
+        for number, *times_ns in steps:
+            times_s = [time_ns / NS for time_ns in times_ns]
+            self._notes.iteration(self._earlier + number, *times_s, loss=None, spans=[])
+
+    def ends(self) -> None:
+        """Note the last step, and the values of all tensors: the script is done with its store."""
+        if os.getpid() != self._pid:  # it was forked from the worker's
+            return
+        self._loop.last_step()
+        self.look()
+        self._tell_tensors()
+        values: dict[str, NDArray[np.float32]] = {}
+        for key, name, shape, _ in self._tensors:
+            with contextlib.suppress(ValueError, RuntimeError):  # no value has arrived
+                self._loop.value(key, flat := np.empty(math.prod(shape), np.float32))
+                values[name] = flat.reshape(shape)
+        if values:
+            self._notes.parameters(values)
+
+    def close(self, status: str) -> None:
+        """Note the traffic of the node, whose loop is closed."""
+        if os.getpid() != self._pid:
+            return
+        facts: dict[str, Any] = {"spans": self._loop.spans(), "python": _core.python_costs()}
+        facts["residuals"] = self._loop.residual_norms()
+        self._notes.end(status=status, **self._loop.stats(), **facts)
+
+    def _tell_tensors(self) -> None:
+        if self._told < len(self._tensors):
+            self._notes.tensors(self._tensors[self._told :])
+            self._told = len(self._tensors)
