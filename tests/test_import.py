@@ -278,21 +278,31 @@ def test_results_that_do_not_make_a_network_are_refused(
     assert "name two sites or more" in capsys.readouterr().err
 
 
+def measurement(port: str) -> str | None:
+    """Return what iperf3 says of two addresses of this machine; None if the port is taken."""
+    client = ["iperf3", "-c", "127.0.0.2", "-B", "127.0.0.1", "-p", port, "--json"]
+    with subprocess.Popen(["iperf3", "-s", "-p", port], stdout=subprocess.DEVNULL) as server:
+        try:
+            for _ in range(100):  # until the server listens
+                done = subprocess.run(
+                    [*client, "-b", "80M", "-t", "1"], check=False, capture_output=True, text=True
+                )
+                if done.returncode == 0:
+                    return done.stdout
+                if server.poll() is not None:
+                    return None
+                time.sleep(0.1)
+        finally:
+            server.kill()
+    return None
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("iperf3") is None, reason="iperf3 is not installed")
 def test_a_measurement_by_iperf3_itself_is_read(tmp_path: Path) -> None:
-    port = str(free_port())
-    with subprocess.Popen(["iperf3", "-s", "-1", "-p", port], stdout=subprocess.PIPE) as server:
-        client = ["iperf3", "-c", "127.0.0.2", "-B", "127.0.0.1", "-p", port, "--json"]
-        for _ in range(100):  # until the server listens
-            done = subprocess.run(
-                [*client, "-b", "80M", "-t", "1"], check=False, capture_output=True, text=True
-            )
-            if done.returncode == 0:
-                break
-            time.sleep(0.1)
-        server.kill()  # where it has not ended with its one client
-    (tmp_path / "a.json").write_text(done.stdout)
+    measured = next(filter(None, (measurement(str(free_port())) for _ in range(5))), None)
+    assert measured is not None
+    (tmp_path / "a.json").write_text(measured)
     sites = ["--site", "x=127.0.0.1", "--site", "y=127.0.0.2"]
     out = tmp_path / "network.yaml"
     assert main(["import", "iperf3", str(tmp_path / "a.json"), *sites, "--output", str(out)]) == 0

@@ -109,7 +109,9 @@ void Trainer::Push(Key key) {
   const auto [known, fresh] = history_.pushed.emplace(which, *push);
   if (!fresh && *push != known->second) history_.ambiguous = true;
   const bool absent = ShareOf(experiment_, self, key, std::get<2>(which)) == Share::kNothing;
-  worker().Submit(key, {push->data(), push, 0, ended_.contains(key), absent}, world_.now());
+  worker().Submit(
+      key, {.value = push->data(), .owner = push, .last = ended_.contains(key), .absent = absent},
+      world_.now());
 }
 
 // Returns true if all values have arrived once, and no more will be pushed.
