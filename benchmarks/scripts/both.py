@@ -1,0 +1,116 @@
+"""Simulate and launch the same training script on random networks, and compare.
+
+    python benchmarks/scripts/both.py --networks 10 --out benchmarks/scripts/both.csv
+
+The script is examples/torch_train.py. Networks have two or three parties of one or two workers,
+links of 20 to 200 Mbit/s and delays of 5 to 40 ms; the combination of algorithms is drawn as well.
+One row per network: the mean time of a worker's step but the first, simulated, live, and the
+difference; whether the bytes of all links are equal, and the final parameters. PyTorch computes in
+one thread, because the live workers share the cores of this machine, which is not simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from geomx.results.results import Results
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FIELDS = ("seed", "workers", "words", "simulated_ms", "live_ms", "error", "bytes", "parameters")
+STEPS = 60
+COMBINATIONS: tuple[list[str], ...] = (
+    [], ["accel=[p3]"], ["accel=[fp16]"], ["accel=[bisparse,p3]"], ["accel=[lowbit]"],
+    ["sync=hfa"], ["sync=hfa", "accel=[p3]"], ["sync=diloco", "sync.h=5"],
+    ["sync=diloco", "sync.h=4", "accel=[sparseloco]"], ["accel=[multigps]"],
+)  # fmt: skip
+
+
+def network(draw: random.Random) -> dict[str, Any]:
+    """Return a random network in the short form."""
+    parties = {
+        name: {
+            "workers": draw.randint(1, 2),
+            "uplink_mbps": round(draw.uniform(20, 200)),
+            "downlink_mbps": round(draw.uniform(20, 200)),
+        }
+        for name in ("east", "west", "south")[: draw.randint(2, 3)]
+    }
+    hub = {"name": "hub", "global_servers": 1, "uplink_mbps": 1000, "downlink_mbps": 1000}
+    return {"central": hub, "parties": parties, "delay_ms": round(draw.uniform(5, 40))}
+
+
+def run(folder: Path, command: str, words: list[str]) -> Results:
+    """Simulate or launch the script; return the results."""
+    script = [sys.executable, str(ROOT / "examples/torch_train.py"), "--steps", str(STEPS)]
+    geomx = [sys.executable, "-m", "geomx", command, *words, f"hydra.run.dir={folder}"]
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*geomx, "--", *script], check=True, capture_output=True, env=alone)
+    return Results.load(folder)
+
+
+def step_s(results: Results) -> float:
+    """Return the mean time of a step, without the first."""
+    rows = [row for row in results.iterations if row["iteration"] > 0]
+    return float(statistics.mean(row["end_s"] - row["start_s"] for row in rows))
+
+
+def sent(results: Results) -> dict[tuple[str, str], int]:
+    """Return the bytes of training by link."""
+    return {(row["source"], row["target"]): row["bytes"] for row in results.links if row["bytes"]}
+
+
+def compare(seed: int, folder: Path) -> dict[str, Any]:
+    """Return the row of a network."""
+    draw = random.Random(seed)
+    file = folder / "network.yaml"
+    file.write_text(yaml.safe_dump(content := network(draw)))
+    chosen = draw.choice(COMBINATIONS)
+    words = [f"network={file}", *chosen]
+    simulated, live = (run(folder / command, command, words) for command in ("simulate", "launch"))
+    here, there = simulated.parameters(), live.parameters()
+    same = here.keys() == there.keys() and all(np.array_equal(here[k], there[k]) for k in here)
+    times_s = step_s(simulated), step_s(live)
+    return {
+        "seed": seed,
+        "workers": sum(party["workers"] for party in content["parties"].values()),
+        "words": " ".join(chosen),
+        "simulated_ms": f"{times_s[0] * 1e3:.1f}",
+        "live_ms": f"{times_s[1] * 1e3:.1f}",
+        "error": f"{times_s[0] / times_s[1] - 1:+.1%}",
+        "bytes": "equal" if sent(simulated) == sent(live) else "differ",
+        "parameters": "equal" if same else "differ",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--networks", type=int, default=10, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--out", type=Path, help="the rows, a CSV file")
+    arguments = parser.parse_args()
+    rows = []
+    for seed in range(arguments.first, arguments.first + arguments.networks):
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(compare(seed, Path(folder)))
+        print("; ".join(map(str, rows[-1].values())), flush=True)
+    if arguments.out:
+        with arguments.out.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
