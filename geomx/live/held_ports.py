@@ -1,8 +1,8 @@
 """The ports of a continued run, held for its nodes from when they are chosen until the run ends.
 
-A node that is resumed opens a port that the others know. Until it does, the kernel could give that
-port to a connection of any other process. It gives nobody a port to which a socket is bound, and it
-lets a second socket listen on one whose first socket does not, if both allow reuse: a node's do.
+The others know the port of a resumed node. Before the node listens on it, the kernel could use it
+as the local port of another process's connection. A bound socket that does not listen prevents
+that. With SO_REUSEADDR on both, the node's socket can be bound to the same port and listen.
 """
 
 from __future__ import annotations
