@@ -1364,11 +1364,53 @@ class LocalSteps:
     def leave(self, returned_ns: int) -> tuple[int, int, int] | None:
         """Return the last step, which ended when the store returned last."""
 
-class MxnetEngine:
+class EngineTarget:
+    """Where an `MxnetEngine`'s operations go."""
+
+class EngineQueue(EngineTarget):
     """
-    A loop's push and pull as operations of MXNet's engine. `push_async` is the address of MXEnginePushAsyncND. Arrays are given by handle, with the address of their float32 data.
+    The pushes and pulls that MXNet's engine has executed, in the process of a simulated worker.
     """
 
+    def __init__(self) -> None: ...
+
+    def wait(self) -> bool:
+        """
+        Wait for an operation that nobody has taken or ended; return False if the queue is closed.
+        """
+
+    def take(self) -> list:
+        """
+        Return the pushes since the last call: number in the order of the script, key, value, loss, whether it is the last, and when it was executed: `used_ns` and the monotonic clock. The engine may overwrite a value when its array is released.
+        """
+
+    @property
+    def used_ns(self) -> int:
+        """Processor time of the process but for the thread that calls `wait`."""
+
+    def oldest(self) -> tuple[int, int] | None:
+        """
+        Return key and round of the pull that the script made first, of those that wait.
+        """
+
+    def fill(self, key: int, round: int, value: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:
+        """End the pulls of this round of a key, and of earlier ones."""
+
+    def close(self, why: str) -> None:
+        """End all pulls, and all later ones, with an error."""
+
+def await_stillness() -> None:
+    """Wait until all threads of this process but the calling one sleep."""
+
+class MxnetEngine:
+    """
+    Push and pull as operations of MXNet's engine, for a loop or a queue. `push_async` is the address of MXEnginePushAsyncND. Arrays are given by handle, with the address of their float32 data.
+    """
+
+    @overload
+    def __init__(self, queue: EngineQueue, push_async: int) -> None: ...
+
+    @overload
     def __init__(self, loop: Loop, push_async: int) -> None: ...
 
     def push(self, key: int, data: int, elements: int, array: int, order: int, loss: float, last: bool, not_before_s: float, priority: int) -> None:

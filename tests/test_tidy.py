@@ -153,7 +153,7 @@ ROOMS = {
     "config": "errors experiment network options plugin",
     "kv": "cluster errors experiment frameworks imports live network options plugin virtual"
     " workload",
-    "mxnet": "errors frameworks imports kv live",
+    "mxnet": "errors frameworks imports kv live virtual",
     "torch": "errors experiment imports kv live plugin training",
     "compat": "errors imports kv live mxnet network options plugin workloads",
     "machines": "cluster config errors experiment live options results terminal",
@@ -172,6 +172,7 @@ ROOMS = {
 }
 NEED_A_FRAMEWORK = (  # these import MXNet or PyTorch, which are optional
     "geomx.compat.store", "geomx.live.mxnet_exchange", "geomx.live.torch_exchange", "geomx.mxnet",
+    "geomx.virtual.mxnet_exchange",
     "geomx.workloads.transformer_model",
 )  # fmt: skip
 BY_NAME = {  # files that import by name, with the reason

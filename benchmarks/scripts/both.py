@@ -1,12 +1,15 @@
-"""Simulate and launch the same training script on random networks, and compare.
+"""Simulate and launch the same training scripts on random networks, and compare.
 
-    python benchmarks/scripts/both.py --networks 10 --out benchmarks/scripts/both.csv
+    python benchmarks/scripts/both.py --out benchmarks/scripts/both.csv
+    python benchmarks/scripts/both.py --framework mxnet --out benchmarks/scripts/mxnet.csv
 
-The script is examples/torch_train.py. Networks have two or three parties of one or two workers,
-links of 20 to 200 Mbit/s and delays of 5 to 40 ms; the combination of algorithms is drawn as well.
-One row per network: the mean time of a worker's step but the first, simulated, live, and the
-difference; whether the bytes of all links are equal, and the final parameters. PyTorch computes in
-one thread, because the live workers share the cores of this machine, which is not simulated.
+The script is examples/torch_train.py, or one of those that train as GeoMX's do, examples/cnn*.py.
+Networks have two or three parties of one or two workers, links of 20 to 200 Mbit/s and delays of 5
+to 40 ms. The combination of algorithms is drawn as well, of those whose parameters do not depend on
+the times of messages. One row per network: the mean time of a worker's step but the first,
+simulated, live, and the difference; whether the bytes of all links are equal, and the final
+parameters. Frameworks compute in one thread, because the live workers share the cores of this
+machine, which is not simulated.
 """
 
 from __future__ import annotations
@@ -28,13 +31,28 @@ import yaml
 from geomx.results.results import Results
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FIELDS = ("seed", "workers", "words", "simulated_ms", "live_ms", "error", "bytes", "parameters")
-STEPS = 60
-COMBINATIONS: tuple[list[str], ...] = (
-    [], ["accel=[p3]"], ["accel=[fp16]"], ["accel=[bisparse,p3]"], ["accel=[lowbit]"],
-    ["sync=hfa"], ["sync=hfa", "accel=[p3]"], ["sync=diloco", "sync.h=5"],
-    ["sync=diloco", "sync.h=4", "accel=[sparseloco]"], ["accel=[multigps]"],
+FIELDS = (
+    "seed", "script", "workers", "words", "simulated_ms", "live_ms", "error", "bytes", "parameters",
 )  # fmt: skip
+Script = list[str]
+TORCH: Script = ["torch_train.py", "--steps", "60"]
+COMBINATIONS: dict[str, tuple[tuple[Script, list[str]], ...]] = {
+    "torch": (
+        (TORCH, []), (TORCH, ["accel=[p3]"]), (TORCH, ["accel=[fp16]"]),
+        (TORCH, ["accel=[bisparse,p3]"]), (TORCH, ["accel=[lowbit]"]), (TORCH, ["sync=hfa"]),
+        (TORCH, ["sync=hfa", "accel=[p3]"]), (TORCH, ["sync=diloco", "sync.h=5"]),
+        (TORCH, ["sync=diloco", "sync.h=4", "accel=[sparseloco]"]), (TORCH, ["accel=[multigps]"]),
+    ),
+    "mxnet": tuple(
+        ([name, "--cpu", "--epoch", "2"], words)
+        for name, words in (
+            ("cnn.py", []), ("cnn.py", ["accel=[p3]"]), ("cnn.py", ["accel=[lowbit]"]),
+            ("cnn.py", ["accel=[multigps]"]), ("cnn_bsc.py", ["accel=[bisparse]"]),
+            ("cnn_fp16.py", ["accel=[fp16]"]), ("cnn_fp16.py", ["accel=[fp16,p3]"]),
+            ("cnn_hfa.py", ["sync=hfa", "sync.k1=5", "sync.k2=2"]), ("cnn_mpq.py", ["accel=[mpq]"]),
+        )
+    ),
+}  # fmt: skip
 
 
 def network(draw: random.Random) -> dict[str, Any]:
@@ -51,9 +69,9 @@ def network(draw: random.Random) -> dict[str, Any]:
     return {"central": hub, "parties": parties, "delay_ms": round(draw.uniform(5, 40))}
 
 
-def run(folder: Path, command: str, words: list[str]) -> Results:
-    """Simulate or launch the script; return the results."""
-    script = [sys.executable, str(ROOT / "examples/torch_train.py"), "--steps", str(STEPS)]
+def run(folder: Path, command: str, words: list[str], chosen: Script) -> Results:
+    """Simulate or launch a script; return the results."""
+    script = [sys.executable, str(ROOT / "examples" / chosen[0]), *chosen[1:]]
     geomx = [sys.executable, "-m", "geomx", command, *words, f"hydra.run.dir={folder}"]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([*geomx, "--", *script], check=True, capture_output=True, env=alone)
@@ -71,19 +89,22 @@ def sent(results: Results) -> dict[tuple[str, str], int]:
     return {(row["source"], row["target"]): row["bytes"] for row in results.links if row["bytes"]}
 
 
-def compare(seed: int, folder: Path) -> dict[str, Any]:
+def compare(seed: int, framework: str, folder: Path) -> dict[str, Any]:
     """Return the row of a network."""
     draw = random.Random(seed)
     file = folder / "network.yaml"
     file.write_text(yaml.safe_dump(content := network(draw)))
-    chosen = draw.choice(COMBINATIONS)
+    script, chosen = draw.choice(COMBINATIONS[framework])
     words = [f"network={file}", *chosen]
-    simulated, live = (run(folder / command, command, words) for command in ("simulate", "launch"))
+    simulated, live = (
+        run(folder / command, command, words, script) for command in ("simulate", "launch")
+    )
     here, there = simulated.parameters(), live.parameters()
     same = here.keys() == there.keys() and all(np.array_equal(here[k], there[k]) for k in here)
     times_s = step_s(simulated), step_s(live)
     return {
         "seed": seed,
+        "script": script[0],
         "workers": sum(party["workers"] for party in content["parties"].values()),
         "words": " ".join(chosen),
         "simulated_ms": f"{times_s[0] * 1e3:.1f}",
@@ -96,6 +117,7 @@ def compare(seed: int, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--framework", choices=COMBINATIONS, default="torch", help="of the script")
     parser.add_argument("--networks", type=int, default=10, help="how many")
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--out", type=Path, help="the rows, a CSV file")
@@ -103,7 +125,7 @@ def main() -> None:
     rows = []
     for seed in range(arguments.first, arguments.first + arguments.networks):
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(compare(seed, Path(folder)))
+            rows.append(compare(seed, arguments.framework, Path(folder)))
         print("; ".join(map(str, rows[-1].values())), flush=True)
     if arguments.out:
         with arguments.out.open("w", newline="", encoding="utf-8") as file:

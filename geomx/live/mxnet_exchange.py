@@ -53,12 +53,17 @@ class _Slot:
 
 
 class EngineExchange:
-    """`geomx.live.exchange.Exchange` for MXNet arrays; `pull` does not block either."""
+    """`geomx.live.exchange.Exchange` for MXNet arrays; `pull` does not block either.
 
-    def __init__(self, loop: _core.Loop) -> None:
+    Args:
+        loop: The loop of a worker.
+        queue: Takes the operations that the engine executes; None: the loop does.
+    """
+
+    def __init__(self, loop: _core.Loop, queue: _core.EngineQueue | None = None) -> None:
         self._loop = loop
         address = ctypes.cast(mx.base._LIB.MXEnginePushAsyncND, ctypes.c_void_p).value or 0
-        self._engine = _core.MxnetEngine(loop, address)
+        self._engine = _core.MxnetEngine(loop if queue is None else queue, address)
         self._slots: dict[int, _Slot] = {}
 
     def declare(self, key: int, shape: Sequence[int]) -> None:

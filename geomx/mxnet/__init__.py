@@ -31,9 +31,9 @@ with without_collections():
     from geomx.kv.keys import Entry
     from geomx.kv.values import Key, devices, pairs
     from geomx.live.mxnet_exchange import EngineExchange
-    from geomx.live.script_calls import NOT_SIMULATED
     from geomx.live.sync_steps import SyncSteps
     from geomx.mxnet.arrays import check, dense, fill, keep_rows, mx, rows_wanted, store_call
+    from geomx.virtual.mxnet_exchange import SimulatedEngineExchange
 
 
 class KVStore(mx.kvstore.KVStore):
@@ -310,10 +310,9 @@ def create(type: str = kv.TYPES[0]) -> KVStore:
         >>> store.close()
     """
     store = joining.create(type)
-    if store.member.virtual:
-        raise GeomxError(NOT_SIMULATED.format("geomx.mxnet"))
     if not isinstance(store.exchange, EngineExchange):
-        store.use(EngineExchange(store.member.loop))
+        engine = SimulatedEngineExchange if store.member.virtual else EngineExchange
+        store.use(engine(store.member.loop))
     face = KVStore(store, type)
     atexit.register(face.close)
     return face

@@ -10,30 +10,19 @@ from __future__ import annotations
 
 import math
 import os
-import socket
-import sys
-import threading
-from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from geomx.errors import GeomxError
-from geomx.virtual import wire
-from geomx.virtual.stopwatch import Stopwatch
-
-NS = 1_000_000_000
-_OWN = str(Path(__file__).resolve().parent.parent)
+from geomx.virtual.requests import Requests, call_site
 
 State = tuple[int, int, int, int, bytes]
 """Key, shard, number of the part, parts, and bytes of a part of an optimizer's state."""
 
 
-class VirtualLoop:
+class VirtualLoop(Requests):
     """One worker's end of a simulation.
 
     Args:
@@ -43,34 +32,17 @@ class VirtualLoop:
     Attributes:
         experiment: The experiment, as text (`geomx.live.spec`).
         late: Always False: see `_core.Loop.late`.
+        events: See `Requests`.
 
     Raises:
         GeomxError: The simulator does not expect this process.
     """
 
     def __init__(self, path: str, name: str) -> None:
+        super().__init__(path, name)
         self.late = False
         self.experiment = ""
-        self._name, self._pid = name, os.getpid()
-        self._failure: tuple[str, str] | None = None
-        self._one_at_a_time = threading.Lock()
-        self._watch = Stopwatch()
-        self._now_ns = 0
-        self._posted = False  # something since `_now_ns`
-        self._computed_ns = 0  # since then, up to the last request
-        self._pushes: Counter[int] = Counter()
         self._values: dict[int, bytearray] = {}  # that have come with the end of a wait
-        self._speed = 1.0
-        self._measured = True
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._socket.connect(path)
-        except OSError as error:
-            self._socket.close()
-            raise GeomxError(
-                f"{name} cannot join the simulation ({error.strerror}): one process of its command "
-                "has joined already, or the simulation is over"
-            ) from error
         try:
             joined, _ = self._ask("join", name=name)
         except RuntimeError as error:
@@ -85,15 +57,6 @@ class VirtualLoop:
         """
         self._speed = speed
         self._measured = self._ask("start")[0]["measured"]
-
-    def now(self) -> float:
-        """Return the virtual time, in seconds since the start of the run."""
-        if self._measured:
-            computed_ns = self._computed_ns + self._watch.read()
-            return (self._now_ns + computed_ns / self._speed) / NS
-        if self._posted:  # only the simulator knows which of it takes time
-            self._ask("now")
-        return self._now_ns / NS
 
     # ---- tensors ----
 
@@ -153,7 +116,7 @@ class VirtualLoop:
     def wait(self, key: int, round: int, timeout_s: float) -> float:
         """See `_core.Loop.wait`; there is no time limit."""
         del timeout_s
-        replied, content = self._ask("wait", key=key, round=round, where=_call_site())
+        replied, content = self._ask("wait", key=key, round=round, where=call_site())
         self._values[key] = content
         return float(replied["arrived_s"])
 
@@ -187,7 +150,7 @@ class VirtualLoop:
     def barrier(self, timeout_s: float) -> None:
         """See `_core.Loop.barrier`; there is no time limit."""
         del timeout_s
-        self._ask("barrier", where=_call_site())
+        self._ask("barrier", where=call_site())
 
     def command(self, text: str, unless_given: bool = False) -> None:
         """See `_core.Loop.command`."""
@@ -203,7 +166,7 @@ class VirtualLoop:
     def wait_reply(self, number: int, timeout_s: float) -> list[float]:
         """See `_core.Loop.wait_reply`; there is no time limit."""
         del timeout_s
-        replied, _ = self._ask("reply", number=number, where=_call_site())
+        replied, _ = self._ask("reply", number=number, where=call_site())
         return [float(value) for value in replied["values"]]
 
     def ask_states(self) -> None:
@@ -212,7 +175,7 @@ class VirtualLoop:
 
     def wait_state(self) -> State:
         """See `_core.wait_state`; there is no time limit."""
-        replied, content = self._ask("state", where=_call_site())
+        replied, content = self._ask("state", where=call_site())
         key, shard, part, parts = replied["part"]
         return key, shard, part, parts, bytes(content)
 
@@ -249,78 +212,5 @@ class VirtualLoop:
         """See `_core.Loop.wait_stopped`; there is no time limit."""
         del timeout_s
         if os.getpid() == self._pid:
-            self._ask("stopped", where=_call_site())
+            self._ask("stopped", where=call_site())
         return True
-
-    def failure(self) -> tuple[str, str] | None:
-        """See `_core.Loop.failure`."""
-        return self._failure
-
-    def close(self) -> None:
-        """End the connection."""
-        self._socket.close()
-
-    # ---- requests ----
-
-    def _post(self, op: str, content: Any = b"", **fields: Any) -> None:
-        """Make a request that has no reply; it is carried out before the next that has one."""
-        with self._one_at_a_time:
-            self._send({"op": op, **fields}, content)
-            self._posted = True
-            self._watch.start()
-
-    def _ask(self, op: str, **fields: Any) -> wire.Message:
-        """Make a request, and return the reply."""
-        with self._one_at_a_time:
-            self._send({"op": op, "asks": True, **fields})
-            replied = wire.receive(self._socket)
-            if replied is None:
-                self._lose()
-            self._now_ns, self._computed_ns = replied[0].get("now_ns", 0), 0
-            self._posted = False
-            self._watch.start()
-        if "error" in replied[0]:
-            raise RuntimeError(replied[0]["error"])
-        return replied
-
-    def _send(self, fields: dict[str, Any], content: Any = b"") -> None:
-        if os.getpid() != self._pid:
-            raise GeomxError(
-                f"{self._name}: process {os.getpid()} was forked from process {self._pid}, whose "
-                "store it cannot use: in a simulation one process is one worker; create the store "
-                "in the process that uses it"
-            )
-        computed_ns = self._watch.read()
-        self._computed_ns += computed_ns
-        fields |= {"computed_ns": computed_ns, "waited_ns": self._watch.waited_ns}
-        if isinstance(content, np.ndarray):
-            content = np.ascontiguousarray(content, np.float32).reshape(-1)
-        try:
-            wire.send(self._socket, fields, content)
-        except OSError:
-            self._lose()
-
-    def _lose(self) -> NoReturn:
-        self._failure = "simulator", "it has ended"
-        raise RuntimeError("the simulator has ended")
-
-
-def _call_site() -> str:
-    """Return where the script called: file, line and function.
-
-    That is the innermost frame outside of geomx, and outside of installed packages if there is one.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    found = None
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_OWN):
-            found = found or frame
-            if "site-packages" not in name:
-                found = frame
-                break
-        frame = frame.f_back
-    if found is None:
-        return ""
-    code = found.f_code
-    return f"{Path(code.co_filename).name}:{found.f_lineno} ({code.co_name})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
 
 _SCHEDULED = "/proc/self/schedstat"  # ns on a processor, ns of waiting for one, switches
 
@@ -17,13 +18,19 @@ class Stopwatch:
     something disturbs it, the processor time is smaller; and waiting (sleep, files, network) is no
     computing.
 
+    Args:
+        used_ns: Returns the processor time of the process, or of those threads that compute.
+
     Attributes:
+        ignored_ns: Of the time since the last `start`, nanoseconds in which nothing can be computed
+            for a reason of the simulation.
         waited_ns: Nanoseconds, between the last `start` and the last `read`, in which the process
-            neither computed nor waited for a processor.
+            neither computed nor waited for a processor, but for `ignored_ns`.
     """
 
-    def __init__(self) -> None:
-        self.waited_ns = 0
+    def __init__(self, used_ns: Callable[[], int] = time.process_time_ns) -> None:
+        self.waited_ns = self.ignored_ns = 0
+        self._used = used_ns
         self._scheduled: int | None = None
         with contextlib.suppress(OSError):
             self._scheduled = os.open(_SCHEDULED, os.O_RDONLY | os.O_CLOEXEC)
@@ -31,16 +38,29 @@ class Stopwatch:
 
     def start(self) -> None:
         """Measure from now on."""
+        self.ignored_ns = 0
         self._passed_ns = time.perf_counter_ns()
-        self._used_ns = time.process_time_ns()
+        self._used_ns = self._used()
         self._queued_ns = self._queued()
 
     def read(self) -> int:
         """Return the nanoseconds of computing since the last `start`."""
         passed_ns = time.perf_counter_ns() - self._passed_ns
-        used_ns = min(time.process_time_ns() - self._used_ns, passed_ns)
-        self.waited_ns = max(0, passed_ns - used_ns - (self._queued() - self._queued_ns))
+        used_ns = min(self._used() - self._used_ns, passed_ns)
+        idle_ns = passed_ns - used_ns - (self._queued() - self._queued_ns)
+        self.waited_ns = max(0, idle_ns - self.ignored_ns)
         return used_ns
+
+    def until(self, used_ns: int, passed_ns: int) -> int:
+        """Return the nanoseconds of computing up to a moment, and measure from there on.
+
+        Args:
+            used_ns: The processor time at that moment.
+            passed_ns: The monotonic clock.
+        """
+        computed_ns = min(used_ns - self._used_ns, passed_ns - self._passed_ns)
+        self._used_ns, self._passed_ns = used_ns, passed_ns
+        return max(0, computed_ns)
 
     def _queued(self) -> int:
         """Return the nanoseconds in which the main thread has waited for a processor, if known."""

@@ -20,6 +20,7 @@ void init_library(nb::module_& m);
 __attribute__((weak)) void init_journal(nb::module_& m);
 __attribute__((weak)) void init_states(nb::module_& m);
 __attribute__((weak)) void init_runtime(nb::module_& m);
+__attribute__((weak)) void init_engine_queue(nb::module_& m);
 __attribute__((weak)) void init_mxnet_engine(nb::module_& m);
 
 NB_MODULE(_core, m) {
@@ -41,5 +42,6 @@ NB_MODULE(_core, m) {
   if (init_journal) init_journal(m);
   if (init_states) init_states(m);
   if (init_runtime) init_runtime(m);
+  if (init_engine_queue) init_engine_queue(m);
   if (init_mxnet_engine) init_mxnet_engine(m);
 }

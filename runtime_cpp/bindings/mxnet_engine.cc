@@ -3,9 +3,9 @@
 // MXNet runs an operator when its inputs are ready and its outputs are no longer in use. Our two
 // operations take part in that: Python returns at once, a push starts when the backward pass has
 // written the gradient, a forward pass waits for the pull that fills its weights, and no thread
-// waits for the network. An asynchronous operation of the engine ends when its callback is called,
-// which here the loop's thread does: for a push when its memory is free again, for a pull when the
-// value has arrived.
+// waits for the network. An asynchronous operation of the engine ends when its callback is called:
+// for a push when its memory is free again, for a pull when the value has arrived. In a live run the
+// loop's thread does that, in a simulated one whoever empties the queue.
 //
 // MXNet's headers are not needed. The library is already loaded, so Python passes the address of
 // the one C function used, and the two layouts below are those of 1.9 (include/mxnet/c_api.h,
@@ -13,6 +13,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -22,6 +23,8 @@
 #include <string>
 #include <utility>
 
+#include "bindings/engine_queue.h"
+#include "bindings/engine_target.h"
 #include "io/loop.h"
 
 namespace nb = nanobind;
@@ -63,17 +66,19 @@ class Completion {
 };
 
 struct PushOperation {
-  std::shared_ptr<io::Loop> loop;
+  std::shared_ptr<EngineTarget> target;
+  std::uint64_t number;
   Key key;
   std::span<const float> value;
   io::PushOptions options;
 };
 
 struct PullOperation {
-  std::shared_ptr<io::Loop> loop;
+  std::shared_ptr<EngineTarget> target;
+  std::uint64_t number;
   Key key;
   Round round;
-  std::span<float> target;
+  std::span<float> out;
 };
 
 // Ends a push when the last reader of its memory releases it.
@@ -86,7 +91,7 @@ void RunPush(void*, void* on_complete, void* operation) {
   const auto& push = *static_cast<const PushOperation*>(operation);
   const auto reading = std::make_shared<Reading>(Completion(on_complete));
   try {
-    push.loop->Push(push.key, push.value, reading, push.options);
+    push.target->Push(push.number, push.key, push.value, reading, push.options);
   } catch (const std::exception&) {
     // The node was lost. There is no array to carry the error; the pull that follows has one.
   }
@@ -95,21 +100,18 @@ void RunPush(void*, void* on_complete, void* operation) {
 void RunPull(void*, void* on_complete, void* operation) {
   const auto& pull = *static_cast<const PullOperation*>(operation);
   const Completion done(on_complete);
-  const std::span<float> target = pull.target;
-  io::Loop* const loop = pull.loop.get();  // it makes the call below, so it still exists
+  const std::span<float> out = pull.out;
   try {
-    pull.loop->WhenReady(pull.key, pull.round, [done, target, loop](std::span<const float> value) {
-      if (value.size() == target.size()) {
-        std::memcpy(target.data(), value.data(), value.size_bytes());
-        done();
-        return;
-      }
-      const auto failure = loop->failure();
-      const std::runtime_error error(
-          failure ? "node " + failure->name + " was lost: " + failure->reason
-                  : std::string("the key-value store was closed before the value came"));
-      done(&error);
-    });
+    pull.target->WhenReady(pull.number, pull.key, pull.round,
+                           [done, out](std::span<const float> value, const std::string& why_not) {
+                             if (value.size() == out.size()) {
+                               std::memcpy(out.data(), value.data(), value.size_bytes());
+                               done();
+                               return;
+                             }
+                             const std::runtime_error error(why_not);
+                             done(&error);
+                           });
   } catch (const std::exception& problem) {
     const std::runtime_error error(problem.what());
     done(&error);
@@ -124,14 +126,16 @@ void DeleteOperation(void* operation) {
 // Addresses come from ctypes, as numbers.
 class MxnetEngine {
  public:
+  MxnetEngine(std::shared_ptr<EngineTarget> target, std::uintptr_t push_async)
+      : target_(std::move(target)), push_async_(reinterpret_cast<PushAsync>(push_async)) {}
   MxnetEngine(std::shared_ptr<io::Loop> loop, std::uintptr_t push_async)
-      : loop_(std::move(loop)), push_async_(reinterpret_cast<PushAsync>(push_async)) {}
+      : MxnetEngine(std::make_shared<LoopTarget>(std::move(loop)), push_async) {}
 
   void Push(Key key, std::uintptr_t data, std::size_t elements, std::uintptr_t array,
             std::uintptr_t order, float loss, bool last, double not_before_s, int priority) {
     auto push = std::make_unique<PushOperation>(PushOperation{
-        loop_, key, {reinterpret_cast<const float*>(data), elements},
-        {.loss = loss, .last = last, .not_before_s = not_before_s, .made = loop_->made()}});
+        target_, number_++, key, {reinterpret_cast<const float*>(data), elements},
+        {.loss = loss, .last = last, .not_before_s = not_before_s, .made = target_->made()}});
     void* const reads[] = {reinterpret_cast<void*>(array), reinterpret_cast<void*>(order)};
     Submit(std::move(push), &RunPush, reads, {}, priority, "geomx_push");
   }
@@ -139,7 +143,8 @@ class MxnetEngine {
   void Pull(Key key, Round round, std::uintptr_t data, std::size_t elements, std::uintptr_t array,
             int priority) {
     auto pull = std::make_unique<PullOperation>(
-        PullOperation{loop_, key, round, {reinterpret_cast<float*>(data), elements}});
+        PullOperation{
+        target_, number_++, key, round, {reinterpret_cast<float*>(data), elements}});
     void* const writes[] = {reinterpret_cast<void*>(array)};
     Submit(std::move(pull), &RunPull, {}, writes, priority, "geomx_pull");
   }
@@ -157,8 +162,9 @@ class MxnetEngine {
     if (failed != 0) throw std::runtime_error(std::string("MXNet's engine refused ") + name);
   }
 
-  std::shared_ptr<io::Loop> loop_;
+  std::shared_ptr<EngineTarget> target_;
   PushAsync push_async_;
+  std::atomic<std::uint64_t> number_ = 0;  // of operations made
 };
 
 }  // namespace
@@ -168,9 +174,10 @@ void init_mxnet_engine(nb::module_& m) {
   using geomx::MxnetEngine;
 
   nb::class_<MxnetEngine>(m, "MxnetEngine",
-                          "A loop's push and pull as operations of MXNet's engine. `push_async` is "
-                          "the address of MXEnginePushAsyncND. Arrays are given by handle, with the "
-                          "address of their float32 data.")
+                          "Push and pull as operations of MXNet's engine, for a loop or a queue. "
+                          "`push_async` is the address of MXEnginePushAsyncND. Arrays are given by "
+                          "handle, with the address of their float32 data.")
+      .def(nb::init<std::shared_ptr<geomx::EngineQueue>, std::uintptr_t>(), "queue"_a, "push_async"_a)
       .def(nb::init<std::shared_ptr<geomx::io::Loop>, std::uintptr_t>(), "loop"_a, "push_async"_a)
       .def("push", &MxnetEngine::Push, "key"_a, "data"_a, "elements"_a, "array"_a, "order"_a,
            "loss"_a, "last"_a, "not_before_s"_a, "priority"_a,
