@@ -10,7 +10,9 @@ import gc
 import os
 import random
 import re
+import shutil
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -35,6 +37,8 @@ from geomx.workloads.tiny import BATCH, FEATURES, HIDDEN, SAMPLES, TinyWorkload
 from tests.laws import Run, short_form, sizes
 
 SEED = pytest.StashKey[int]()
+FOLDER = pytest.StashKey[Path | None]()
+MEMORY_BYTES = 4 << 30  # that must be free for temporary files to be in memory
 SLOW_AS_A_WHOLE = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.slow\b", re.MULTILINE)
 
 
@@ -52,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # No test depends on the machine's speed, as Hypothesis's deadline of 200 ms per example does.
     hypothesis.settings.register_profile("geomx", deadline=None)
     hypothesis.settings.load_profile("geomx")
+    if not hasattr(config, "workerinput"):  # xdist's processes inherit it
+        config.stash[FOLDER] = use_memory()
     text = config.getoption("--seed")
     number = random.SystemRandom().randrange(2**31) if text == "random" else int(text)
     config.stash[SEED] = number
@@ -68,10 +74,39 @@ def pytest_collection() -> Iterator[object]:
         gc.enable()
 
 
+def use_memory() -> Path | None:
+    """Write temporary files to memory: tests create so many that a disk takes a third of the time.
+
+    Not where TMPDIR is set, memory is short, or programs must not run from there.
+
+    Returns:
+        The folder, which is deleted in the end; None if there is none.
+    """
+    shared = Path("/dev/shm")
+    if "TMPDIR" in os.environ or not os.access(shared, os.W_OK):
+        return None
+    system = os.statvfs(shared)
+    if system.f_flag & os.ST_NOEXEC or system.f_bavail * system.f_frsize < MEMORY_BYTES:
+        return None
+    folder = tempfile.mkdtemp(prefix="geomx-", dir=shared)
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
+    return Path(folder)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep the files of tests that failed, and say where."""
+    folder = session.config.stash.get(FOLDER, None)
+    if folder is not None and exitstatus == pytest.ExitCode.TESTS_FAILED:
+        session.config.stash[FOLDER] = None
+        print(f"\nfiles of the tests that failed are in {folder}, in memory: delete it")
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Let the interpreter free all at its end, as nanobind names what it does not."""
     if not hasattr(config, "workerinput"):
         gc.unfreeze()
+        if folder := config.stash.get(FOLDER, None):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

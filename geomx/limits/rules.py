@@ -167,7 +167,7 @@ def uncollected() -> Iterator[None]:
     searched, and not the objects of all libraries that are loaded.
     """
     disabling = is_own_process() and gc.isenabled()
-    freezing = not disabling and gc.isenabled() and gc.get_freeze_count() == 0
+    freezing = not disabling and gc.isenabled() and not _Program.has_frozen()
     if disabling:
         gc.disable()
     if freezing:
@@ -179,6 +179,21 @@ def uncollected() -> Iterator[None]:
             gc.enable()
         if freezing:
             gc.unfreeze()
+
+
+class _Program:
+    """What is known of the program that has imported geomx."""
+
+    froze = False
+
+    @classmethod
+    def has_frozen(cls) -> bool:
+        """Return whether it has frozen objects; once it has, they are not counted again.
+
+        Counting visits each of them: for a million, that takes as long as a small simulation.
+        """
+        cls.froze = cls.froze or gc.get_freeze_count() > 0
+        return cls.froze
 
 
 @contextmanager
