@@ -947,6 +947,9 @@ class Router:
     def set_origin(self, monotonic_s: float) -> None:
         """Set the start of the run, from which the schedules of bandwidth count."""
 
+    def set(self, edge: int, delay_ns: int | None, loss: float | None) -> None:
+        """Change an edge's delay and loss from now on; what is None stays."""
+
     def stop(self) -> None:
         """End the thread."""
 

@@ -287,7 +287,7 @@ def measurement(port: str) -> str | None:
                 done = subprocess.run(
                     [*client, "-b", "80M", "-t", "1"], check=False, capture_output=True, text=True
                 )
-                if done.returncode == 0:
+                if done.returncode == 0 and "error" not in json.loads(done.stdout):
                     return done.stdout
                 if server.poll() is not None:
                     return None

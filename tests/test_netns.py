@@ -136,7 +136,8 @@ def test_a_connection_has_the_bandwidth_of_the_link(pair: Callable[..., Pair]) -
 
 @needs_namespaces
 def test_a_round_trip_takes_the_delay_of_both_ways(pair: Callable[..., Pair]) -> None:
-    client, accepted = pair(delay_ns=20_000_000).connection()
+    link = pair(delay_ns=20_000_000)
+    client, accepted = link.connection()
     took = []
     for _ in range(10):
         began = time.perf_counter()
@@ -145,6 +146,11 @@ def test_a_round_trip_takes_the_delay_of_both_ways(pair: Callable[..., Pair]) ->
         client.recv(1)
         took.append(time.perf_counter() - began)
     assert 0.040 <= min(took) < 0.060
+    link.router.set(0, 60_000_000, None)  # takes effect at once
+    began = time.perf_counter()
+    client.sendall(b"x")
+    accepted.recv(1)
+    assert 0.060 <= time.perf_counter() - began < 0.090
 
 
 @pytest.mark.slow
@@ -393,6 +399,19 @@ def test_simulated_and_kernel_runs_have_equal_bytes_and_models(words: list[str])
     assert processes(directory) == {}
     assert len(set(inside.values())) == 3
     assert not inside.items() & namespaces().items()
+
+
+@pytest.mark.slow
+@needs_namespaces
+@pytest.mark.parametrize("traffic", ["mbps: 10, for_s: 60", "bytes: 1e9"])
+def test_traffic_of_others_takes_its_share(words: list[str], traffic: str) -> None:
+    """Half of the uplink, in both modes: at this rate, and as one of two connections."""
+    event = f"{{at_s: 0, traffic: [east, hub], {traffic}}}"
+    options = ["mode=both", f"scenario=[{event}]", "workload=digits_cnn", "iterations=4"]
+    experiment, directory = compose([*words, *options])
+    execute(experiment, directory)
+    took_s = json.loads((directory / "comparison.json").read_text())["seconds_per_iteration"]["p50"]
+    assert took_s["live"] > 0.8 * took_s["sim"]  # alone, training would take half of that
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import geomx
+from geomx.limits.rules import Program
 from tests.strangers import accel, install
 
 pytestmark = pytest.mark.slow
@@ -278,7 +279,9 @@ def test_tables_become_data_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         results.frame("links")
 
 
-def test_what_existed_before_a_simulation_is_not_searched_for_cycles_meanwhile() -> None:
+def test_what_existed_before_a_simulation_is_not_searched_for_cycles_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     frozen: list[int] = []
 
     def look(world: geomx.World) -> Iterator[object]:
@@ -287,6 +290,7 @@ def test_what_existed_before_a_simulation_is_not_searched_for_cycles_meanwhile()
 
     overrides = ["workload=tiny", "iterations=1"]
     gc.unfreeze()  # what conftest.py froze
+    monkeypatch.setattr(Program, "froze", False)
     try:
         geomx.run(overrides, world=lambda world: world.process(look(world)) and None)
         assert frozen[0] > 1000

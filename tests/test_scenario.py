@@ -15,6 +15,7 @@ from geomx import runner
 from geomx.cluster import Cluster
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, NodeLost
+from geomx.experiment.live_events import of_live_script
 from geomx.network.files import read_network
 from geomx.results.results import Results
 from geomx.results.tables import summary_table
@@ -236,8 +237,8 @@ def test_a_pause_longer_than_the_patience_ends_the_run(tmp_path: Path, mode: str
 @pytest.mark.parametrize(
     ("event", "sentence"),
     [
-        ("{at_s: 1, traffic: [east, hub], bytes: 5}", r"traffic=.*live runs have no traffic"),
-        ("{at_s: 1, set: [east, hub], loss: 0.1}", r"set\.loss=0.1: live runs set bandwidths only"),
+        ("{at_s: 1, traffic: [east, hub], bytes: 5}", r"traffic=.*emulate=netns only"),
+        ("{at_s: 1, set: [east, hub], loss: 0.1}", r"set\.loss=0.1: .* emulate=netns only"),
         ("{every_s: 1, set: [east, hub], mbps: 9}", r"set\.every_s=1.0: live runs set"),
         ("{at_s: 1, set: [east, hub], mbps: 0}", r"the last bandwidth of a live run must not be 0"),
         ("{at_s: 1, slow: east/server, times: 2, for_s: 1}", r"live runs slow workers only"),
@@ -259,7 +260,22 @@ def test_a_set_bandwidth_is_a_trace_of_live_runs(tmp_path: Path) -> None:
     assert graph.edges["east/wan", "hub/wan"]["trace"] == [[3.0, 70.0]]
     assert graph.edges["hub/wan", "east/wan"]["trace"] == [[3.0, 70.0]]
     assert graph.edges["east", "east/wan"]["trace"] == [[1.0, 5.0]]
-    assert "trace" not in compose(words)[0].cluster.graph.edges["east", "east/wan"]
+    simulated = compose(words)[0]
+    assert "trace" not in simulated.cluster.graph.edges["east", "east/wan"]
+    launched = of_live_script(simulated)  # geomx launch
+    assert launched.cluster.graph.edges["east", "east/wan"]["trace"] == [[1.0, 5.0]]
+
+
+def test_what_a_launched_script_cannot_do_is_refused(tmp_path: Path) -> None:
+    network = tmp_path / "network.yaml"
+    network.write_text(str(NETWORK))
+    for event, sentence in (
+        ("{at_s: 1, slow: east/worker0, times: 2, for_s: 1}", "is for experiments, not for script"),
+        ("{at_s: 1, traffic: [east, hub], bytes: 5}", "emulate=netns only"),
+    ):
+        composed = compose([f"network={network}", f"scenario=[{event}]", "workload=tiny"])[0]
+        with pytest.raises(ConfigError, match=sentence):
+            of_live_script(composed)
 
 
 def test_simulations_follow_all_events(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from geomx.errors import ConfigError
 from geomx.experiment.experiment import Experiment
 from geomx.network.schedules import EDGE_CHANGES
 from geomx.scenario import ScenarioEvent
-from geomx.scenario.events import ANY, PLACES
+from geomx.scenario.events import ANY
 from geomx.scenario.places import Edge, find_edge
 
 UNLIMITED_MBPS = 1e6
@@ -27,8 +27,8 @@ def check_live_events(experiment: Experiment) -> None:
     workers = {ANY + "worker", *(node.name for node in experiment.cluster.workers)}
     for index, event in enumerate(experiment.scenario):
         key = f"scenario[{index}].{event.what}"
-        if event.what == "traffic":
-            remedy = "live runs have no traffic of others; choose mode=sim"
+        if event.what == "traffic" and experiment.emulate != "netns":
+            remedy = "live runs have traffic of others with emulate=netns only; or choose mode=sim"
             raise ConfigError(key, list(event.targets), remedy)
         if event.what == "slow" and event.slow not in workers:
             raise ConfigError(key, event.slow, "live runs slow workers only; choose mode=sim")
@@ -39,32 +39,41 @@ def check_live_events(experiment: Experiment) -> None:
             _check_set(experiment, event, key)
 
 
-def check_script_events(experiment: Experiment) -> None:
-    """Check that nothing of the scenario needs an experiment of geomx's own.
+def of_live_script(experiment: Experiment) -> Experiment:
+    """Return the experiment of a script that is launched, in live mode.
+
+    Args:
+        experiment: Composed in any mode.
 
     Raises:
-        ConfigError: It does: workers that are training scripts have no pace of geomx, and a program
-            acts on a simulation.
+        ConfigError: A live run cannot carry out its scenario, or it needs an experiment of geomx's
+            own: workers that are training scripts have no pace of geomx, and a program acts on a
+            simulation.
     """
+    if experiment.mode == "sim":
+        network = with_bandwidths(experiment.cluster, experiment.scenario)
+        experiment = replace(experiment, mode="live", cluster=network)
     for program in experiment.programs:
         remedy = "acts on the simulated world, and training scripts run live"
         raise ConfigError("scenario", program.name, remedy)
     for index, event in enumerate(experiment.scenario):
-        if event.what in (*PLACES, "slow"):
+        if event.what == "slow":
             key, remedy = f"scenario[{index}].{event.what}", "is for experiments, not for scripts"
             raise ConfigError(key, list(event.targets), remedy)
+    check_live_events(experiment)
+    return experiment
 
 
 def _check_set(experiment: Experiment, event: ScenarioEvent, key: str) -> None:
-    for name in ("delay_ms", "loss"):
-        if (value := getattr(event, name)) is not None:
-            remedy = "live runs set bandwidths only; choose mode=sim"
-            raise ConfigError(f"{key}.{name}", value, remedy)
-    if event.every_s is not None:
-        remedy = "live runs set bandwidths at at_s only; choose mode=sim"
-        raise ConfigError(f"{key}.every_s", event.every_s, remedy)
     if experiment.emulate == "none":
         raise ConfigError(key, list(event.targets), "needs emulate=shaper or emulate=netns")
+    for name in ("delay_ms", "loss"):
+        if (value := getattr(event, name)) is not None and experiment.emulate != "netns":
+            remedy = "live runs set it with emulate=netns only; or choose mode=sim"
+            raise ConfigError(f"{key}.{name}", value, remedy)
+    if event.every_s is not None and event.mbps is not None:
+        remedy = "live runs set bandwidths at at_s only; choose mode=sim"
+        raise ConfigError(f"{key}.every_s", event.every_s, remedy)
 
 
 def with_bandwidths(cluster: Cluster, events: tuple[ScenarioEvent, ...]) -> Cluster:

@@ -167,7 +167,7 @@ def uncollected() -> Iterator[None]:
     searched, and not the objects of all libraries that are loaded.
     """
     disabling = is_own_process() and gc.isenabled()
-    freezing = not disabling and gc.isenabled() and not _Program.has_frozen()
+    freezing = not disabling and gc.isenabled() and not Program.has_frozen()
     if disabling:
         gc.disable()
     if freezing:
@@ -181,8 +181,12 @@ def uncollected() -> Iterator[None]:
             gc.unfreeze()
 
 
-class _Program:
-    """What is known of the program that has imported geomx."""
+class Program:
+    """What is known of the program that has imported geomx.
+
+    Attributes:
+        froze: Whether it had frozen objects (`gc.freeze`) in an earlier simulation.
+    """
 
     froze = False
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from geomx.errors import GeomxError
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
-from geomx.experiment.live_events import check_script_events
+from geomx.experiment.live_events import of_live_script
 from geomx.experiment.native_parts import training_optimizers
 from geomx.live import access, emulation
 from geomx.live.collector import Collector
@@ -165,7 +165,7 @@ def run_script(
         ConfigError: This machine cannot run the cluster.
         NodeLost: A process failed; the error names it and the end of its log.
     """
-    check_script_events(experiment)
+    experiment = of_live_script(experiment)
     emulation.check(experiment)
     access.check_token(experiment.faults.absent)
     spec = Spec.of(experiment, script=True)

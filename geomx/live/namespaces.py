@@ -26,6 +26,7 @@ from geomx.cluster import Cluster, NodeSpec
 from geomx.experiment.wiring import peers
 from geomx.live.lifetime import tie_to_parent
 from geomx.live.spec import Spec
+from geomx.live.wan_events import Place, WanEvents, traffic
 from geomx.network.links import Edge, edge_model
 from geomx.network.schedules import BYTES_PER_MBIT, EDGE_CHANGES
 from geomx.plugin.registry import Registry
@@ -51,7 +52,10 @@ WINDOW_SHARE = 2_750_000 / 4_194_304
 
 def address(node: NodeSpec) -> str:
     """Return the IPv4 address of a node."""
-    number = FIRST_ADDRESS + node.id
+    return _text(FIRST_ADDRESS + node.id)
+
+
+def _text(number: int) -> str:
     return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
 
 
@@ -91,6 +95,7 @@ class Ways:
 
     Attributes:
         between: The edges from one node to another, for all pairs that use the emulated network.
+        of_others: The edges of the traffic of others, and back, by the ends' names in the graph.
         queues: Queue limit in bytes, by edge: the bytes that the edge sends in ``queue_ms``; by
             default in twice the longest round trip over it, but at least 250 ms.
     """
@@ -107,15 +112,26 @@ class Ways:
             if site_of[pair[0]] != site_of[pair[1]]
         )
         self.between: dict[tuple[NodeSpec, NodeSpec], tuple[Edge, ...]] = {}
+        self.of_others: dict[tuple[str, str], tuple[Edge, ...]] = {}
         longest_s: dict[Edge, float] = {}
-        for pair in pairs:
-            there, back = cluster.path(*pair), cluster.path(*reversed(pair))
-            self.between[pair] = there.edges
-            for edge in there.edges:
-                longest_s[edge] = max(longest_s.get(edge, 0.0), there.delay_s + back.delay_s)
+        for source, target in pairs:
+            self.between[source, target] = _way(cluster, source.name, target.name, longest_s)
+        for ends in traffic(spec):
+            for one, other in (ends, ends[::-1]):
+                self.of_others[one, other] = _way(cluster, one, other, longest_s)
         self.queues = {
             edge: queue_bytes(cluster.graph.edges[edge], rtt_s) for edge, rtt_s in longest_s.items()
         }
+
+
+def _way(
+    cluster: Cluster, source: str, target: str, longest_s: dict[Edge, float]
+) -> tuple[Edge, ...]:
+    """Return the edges from one node to another; note the longest round trip over each."""
+    there, back = cluster.route(source, target), cluster.route(target, source)
+    for edge in there.edges:
+        longest_s[edge] = max(longest_s.get(edge, 0.0), there.delay_s + back.delay_s)
+    return there.edges
 
 
 def _in_each_place(
@@ -139,18 +155,21 @@ def queue_bytes(data: Mapping[str, Any], rtt_s: float) -> int:
     return max(SMALLEST_QUEUE, round(bandwidth * queue_s))
 
 
-def build(spec: Spec) -> tuple[_core.Router, list[int]]:
-    """Build a router for the sites and links of `spec`, and return it with a descriptor per site.
+def build(spec: Spec) -> tuple[_core.Router, list[int], WanEvents]:
+    """Build the network of a run.
+
+    Returns:
+        The router, a descriptor per site, and what carries out the scenario.
 
     Raises:
         RuntimeError: This process is not allowed to create namespaces.
     """
     cluster = spec.cluster
     router = _core.Router(spec.seed)
-    number = {node: FIRST_ADDRESS + node.id for node in cluster.nodes}
+    number = {node.name: FIRST_ADDRESS + node.id for node in cluster.nodes}
     kernel = settings(spec.tcp.window_bytes)
     namespaces = [
-        router.add_site([number[node] for node in site], kernel) for site in sites(cluster)
+        router.add_site([number[node.name] for node in site], kernel) for site in sites(cluster)
     ]
     ways = Ways(spec)
     ids: dict[Edge, int] = {}
@@ -162,8 +181,17 @@ def build(spec: Spec) -> tuple[_core.Router, list[int]]:
             schedule, delay_ns, jitter_ns, data.get("loss", 0.0), queue_bytes
         )
     for (source, target), edges in ways.between.items():
-        router.add_route(number[source], number[target], [ids[edge] for edge in edges])
-    return router, namespaces
+        router.add_route(number[source.name], number[target.name], [ids[edge] for edge in edges])
+
+    places: dict[str, Place] = {}
+    of_others: dict[str, int] = {}
+    for name in dict.fromkeys(name for ends in ways.of_others for name in ends):
+        of_others[name] = max(number.values()) + 1 + len(of_others)
+        namespace = router.add_site([of_others[name]], kernel)
+        places[name] = Place(namespace, _text(of_others[name]))
+    for (one, other), edges in ways.of_others.items():
+        router.add_route(of_others[one], of_others[other], [ids[edge] for edge in edges])
+    return router, namespaces, WanEvents(spec, router, ids, places)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -178,11 +206,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, required=True, help="end when this process does")
     options = parser.parse_args(arguments)
     tie_to_parent(options.parent)
-    router, namespaces = build(Spec.from_json(Path(options.experiment).read_text("utf-8")))
+    router, namespaces, events = build(Spec.from_json(Path(options.experiment).read_text("utf-8")))
     router.start()
     print(json.dumps(namespaces), flush=True)
     for origin_s in _numbers():
         router.set_origin(origin_s)
+        events.begin(origin_s)
     router.stop()
     print(json.dumps(router.counts()), file=sys.stderr)
     return 0

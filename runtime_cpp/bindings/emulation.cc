@@ -48,6 +48,9 @@ it is, or its process.)")
             self.SetOrigin(Nanoseconds(monotonic_s));
           },
           "monotonic_s"_a, "Set the start of the run, from which the schedules of bandwidth count.")
+      .def("set", &Router::Set, "edge"_a, "delay_ns"_a.none(), "loss"_a.none(),
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Change an edge's delay and loss from now on; what is None stays.")
       .def("stop", &Router::Stop, nb::call_guard<nb::gil_scoped_release>(), "End the thread.")
       .def(
           "counts",

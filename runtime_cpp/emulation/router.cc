@@ -93,10 +93,22 @@ void Router::Start() {
   });
 }
 
-void Router::Stop() {
-  stopping_.store(true);
+void Router::Set(EdgeId edge, std::optional<Time> delay, std::optional<double> loss) {
+  {
+    const std::scoped_lock lock(changing_);
+    changes_.push_back({edge, delay, loss});
+  }
+  Wake();
+}
+
+void Router::Wake() {
   const std::uint64_t one = 1;
   (void)!write(wake_.get(), &one, sizeof one);
+}
+
+void Router::Stop() {
+  stopping_.store(true);
+  Wake();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -120,7 +132,16 @@ void Router::Loop() {
       underlay_.SetOrigin(origin_.load());
     }
     for (int i = 0; i < ready; ++i) {
-      if (events_[i].data.u64 != kWake) Take(events_[i].data.u64);
+      if (events_[i].data.u64 != kWake) {
+        Take(events_[i].data.u64);
+        continue;
+      }
+      std::uint64_t wakes = 0;
+      (void)!read(wake_.get(), &wakes, sizeof wakes);
+      const std::scoped_lock lock(changing_);
+      for (const Change& change : std::exchange(changes_, {})) {
+        underlay_.Set(change.edge, change.delay, change.loss);
+      }
     }
     const Time now = io::Now();
     if (next <= now) counts_.late = std::max(counts_.late, now - next);

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -49,6 +51,8 @@ class Router {
   // ---- from any thread ----
   // Sets the start of the run on the monotonic clock.
   void SetOrigin(Time origin) { origin_.store(origin); }
+  // See Underlay::Set; takes effect at once.
+  void Set(EdgeId edge, std::optional<Time> delay, std::optional<double> loss);
   void Stop();
 
   // After Stop.
@@ -58,7 +62,14 @@ class Router {
   static constexpr std::size_t kSlot = 2048;  // one packet
   static constexpr std::size_t kSlab = 1024;  // packets allocated together
 
+  struct Change {
+    EdgeId edge = 0;
+    std::optional<Time> delay;
+    std::optional<double> loss;
+  };
+
   void Loop();
+  void Wake();
   void Watch(int fd, std::uint64_t id);
   void Take(std::size_t site);
   void Deliver(const Underlay::Packet& packet);
@@ -76,6 +87,8 @@ class Router {
   std::array<epoll_event, 64> events_;
   std::atomic<Time> origin_{kNever};
   std::atomic<bool> stopping_{false};
+  std::mutex changing_;
+  std::vector<Change> changes_;  // that the thread has not made yet
   Counts counts_;
   std::thread thread_;
 };

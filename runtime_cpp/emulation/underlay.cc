@@ -25,6 +25,13 @@ RouteId Underlay::AddRoute(std::vector<EdgeId> edges) {
   return static_cast<RouteId>(routes_.size() - 1);
 }
 
+void Underlay::Set(EdgeId edge, std::optional<Time> delay, std::optional<double> loss) {
+  if (edge >= lines_.size()) throw std::invalid_argument("there is no such edge");
+  Edge& options = lines_[edge].options;
+  options.delay = delay.value_or(options.delay);
+  options.loss = loss.value_or(options.loss);
+}
+
 Time Underlay::Finish(Line& line, Time from, double bytes) {
   if (origin_) {
     const Time done = line.options.schedule.Finish(from - *origin_, bytes);
@@ -65,8 +72,9 @@ void Underlay::Cross(Move move) {
       line.drawn_at = left;
       line.extra = static_cast<Time>(Draw() * static_cast<double>(edge.jitter));
     }
-    move.at = line.last_arrival = std::max(move.at + line.extra, line.last_arrival);
+    move.at += line.extra;
   }
+  move.at = line.last_arrival = std::max(move.at, line.last_arrival);
   move.order = order_++;
   ++move.hop;
   moves_.push(move);

@@ -55,6 +55,10 @@ class Underlay {
   // that a run can begin.
   void SetOrigin(Time now) { origin_ = now; }
 
+  // Packets that leave the edge from now on have this delay, and are lost with this probability; what
+  // is not given stays. Packets never overtake each other, also where the delay shrinks.
+  void Set(EdgeId edge, std::optional<Time> delay, std::optional<double> loss);
+
   // A packet enters its route.
   void Enter(const Packet& packet, Time now) { moves_.push({now, order_++, packet, 0}); }
 

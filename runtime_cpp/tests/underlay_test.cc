@@ -171,6 +171,35 @@ TEST(EveryPacketHasOneEnd) {
   });
 }
 
+TEST(DelaysAndLossesCanBeSet) {
+  Underlay underlay(1);
+  const EdgeId edge = underlay.AddEdge({net::kInfinity, 30 * kMillisecond, 0, 0.0, kAmple});
+  const RouteId route = underlay.AddRoute({edge});
+  const auto arrival_of = [&](PacketId id, Time at) {
+    underlay.Enter({id, 1000, route}, at);
+    std::size_t gone = 0;
+    const auto arrivals = Drain(underlay, &gone);
+    return gone > 0 ? kNever : arrivals.at(0).at;
+  };
+  CHECK_EQ(arrival_of(0, 0), 30 * kMillisecond);
+  underlay.Set(edge, 50 * kMillisecond, std::nullopt);
+  CHECK_EQ(arrival_of(1, kSecond), kSecond + 50 * kMillisecond);
+  underlay.Set(edge, std::nullopt, 1.0);
+  CHECK_EQ(arrival_of(2, 2 * kSecond), kNever);
+  underlay.Set(edge, 0, 0.0);
+  CHECK_EQ(arrival_of(3, 3 * kSecond), 3 * kSecond);
+
+  underlay.Set(edge, 50 * kMillisecond, std::nullopt);
+  underlay.Enter({4, 1000, route}, 4 * kSecond);
+  underlay.Advance(4 * kSecond, [](const auto&) {}, [](PacketId) {});
+  underlay.Set(edge, 0, std::nullopt);
+  underlay.Enter({5, 1000, route}, 4 * kSecond + kMillisecond);
+  const auto arrivals = Drain(underlay);
+  CHECK_EQ(arrivals.at(0).id, 4u);  // the second does not overtake it
+  CHECK_EQ(arrivals.at(1).id, 5u);
+  CHECK_EQ(arrivals.at(1).at, 4 * kSecond + 50 * kMillisecond);
+}
+
 TEST(ARouteNeedsItsEdges) {
   Underlay underlay(1);
   bool refused = false;
