@@ -1,7 +1,8 @@
 """Speed and memory of the simulator, with one row per size of cluster.
 
 The sizes are those of measurements of other simulators (N parties of M workers, T tensors of 400
-kB, FSA, slow start on, sizes only), then ResNet-50 over many parties, ten thousand rounds of which
+kB, FSA, slow start on, sizes only), the smallest once more with a SimPy process per edge that reads
+its load every 10 virtual ms, then ResNet-50 over many parties, ten thousand rounds of which
 all but a few are counted as repetitions, and a hundred thousand independent flows; then whole
 commands over networks of many parties, from the start of Python to the last file. Every row runs in
 a process of its own, to measure its peak memory. Results are rounds per second, and per second of
@@ -29,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -77,6 +79,7 @@ class Row:
 
 ROWS = (
     Row("3x4x64", 201, "150", "SimGrid 4.1: 64-72"),
+    Row("3x4x64 observed", 201, "half of it"),
     Row("12x8x64", 41, "20", "SimGrid 4.1: 3, LogGOPSim: 0.8"),
     Row("32x32x64", 5, "4", "SimGrid 4.1: 0.03"),
     Row("64x16x128", 4, "1.5, 500 MB", "SimGrid 4.1: 0.006"),
@@ -232,6 +235,7 @@ def square(row: Row) -> Any:
     from geomx.network.files import read_network
     from geomx.options.schema import RuntimeOptions
     from geomx.plugin.registry import Registry
+    from geomx.scenario.programs import program_of
     from geomx.workload import Layer, TensorSpec, Workload
 
     parties, workers, tensors = map(int, row.name.split()[0].split("x"))
@@ -261,7 +265,20 @@ def square(row: Row) -> Any:
         workload=workload,
         selection=Registry.discover().select(None),
         runtime=RuntimeOptions(frame_bytes=4 * TENSOR_ELEMENTS),  # a tensor is one message
+        programs=(program_of(observe),) if row.name.endswith("observed") else (),
     )
+
+
+def observe(world: Any) -> None:
+    """Start a process per edge that reads its load every 10 virtual ms."""
+
+    def look(edge: tuple[str, str]) -> Iterator[Any]:
+        while True:
+            yield world.env.timeout(10_000_000)
+            world.wan.load(*edge)
+
+    for edge in world.wan.edges:
+        world.process(look(edge))
 
 
 def resnet(row: Row) -> Any:
