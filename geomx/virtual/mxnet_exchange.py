@@ -34,7 +34,7 @@ class SimulatedEngineExchange(EngineExchange):
     def push(self, key: int, array: Any, **options: Any) -> None:
         """See `EngineExchange.push`."""
         super().push(key, array, **options)
-        self._courier.expects += 1
+        self._courier.made += 1
 
     def pull(self, key: int, out: Sequence[Any], *, priority: int = 0) -> None:
         """See `EngineExchange.pull`."""
@@ -46,12 +46,12 @@ class _Courier:
     """Tells the simulator what the engine has executed, and the engine what has arrived.
 
     Attributes:
-        expects: Pushes that the script has made, and the simulator was not told of.
+        made: Number of pushes that the script has made.
         sites: Where the script pulled a key last.
     """
 
     def __init__(self, loop: VirtualLoop, queue: _core.EngineQueue) -> None:
-        self.expects = 0
+        self.made = self._taken = 0
         self.sites: dict[int, str] = {}
         self._loop, self._queue = loop, queue
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -65,10 +65,10 @@ class _Courier:
 
     def executed(self) -> list[Executed]:
         """See `geomx.virtual.requests.Engine`."""
-        if self.expects > 0 and threading.current_thread() is not self._thread:
+        if self.made > self._taken and threading.current_thread() is not self._thread:
             _core.await_stillness()
         taken = [Executed(*push) for push in self._queue.take()]
-        self.expects -= len(taken)
+        self._taken += len(taken)
         return taken
 
     def close(self, why: str) -> None:
