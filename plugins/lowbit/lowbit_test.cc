@@ -2,42 +2,24 @@
 // slices decode alone, and selected rows have the errors of their elements.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "core/natives.h"
-#include "tests/seeds.h"
 #include "tests/slices.h"
 
 namespace geomx {
 namespace {
 
 using check::Between;
+using check::Draw;
 using check::Random;
-using Values = std::vector<float>;
+using check::Send;
+using check::Values;
 
 std::shared_ptr<const CodecFactory> LowBit(unsigned bits, std::uint64_t chunk) {
   return NativeCodecs::Instance().Create(
       "lowbit",
       {{"bits", static_cast<double>(bits)}, {"chunk", static_cast<double>(chunk)}, {"shared", 0}});
-}
-
-Values Draw(Random& random, std::uint64_t elements) {
-  Values values(elements);
-  for (float& value : values) value = check::Uniform(random, -1, 1);
-  return values;
-}
-
-Parts Encode(CodecChain& chain, const Values& values) {
-  Parts parts = Parts::Dense(values.size(), values.data(), nullptr);
-  chain.Encode(parts);
-  return parts;
-}
-
-// Decodes slices of whole chunks in a random order.
-Values Decode(const CodecChain& chain, const Parts& parts, Random& random) {
-  const std::uint64_t step = parts.RowsIn(1) * Between(random, 1, 3);
-  return check::DecodeSlices(chain, parts, step, Values(parts.elements, 0.0f), false, random);
 }
 
 // A value is off by at most half a scale, which the next value makes good.
@@ -51,7 +33,7 @@ TEST(LowBitLoseNothing) {
     for (int round = 0; round < 20; ++round) {
       const Values fed = Draw(random, elements);
       for (std::size_t i = 0; i < elements; ++i) due[i] += fed[i];
-      const Values sent = Decode(chain, Encode(chain, fed), random);
+      const Values sent = Send(chain, fed, random);
       for (std::size_t first = 0; first < elements; first += chunk) {
         double largest = 0;
         const std::size_t end = std::min(elements, first + chunk);
@@ -93,8 +75,8 @@ TEST(LowBitAfterASelection) {
     std::vector<double> owed(elements, 0.0);
     for (int round = 0; round < 20; ++round) {
       const Values gradient = Draw(random, elements);
-      const Values chosen = Decode(alone, Encode(alone, gradient), random);
-      const Values sent = Decode(both, Encode(both, gradient), random);
+      const Values chosen = Send(alone, gradient, random);
+      const Values sent = Send(both, gradient, random);
       for (std::size_t i = 0; i < elements; ++i) {
         CHECK(sent[i] == 0 || chosen[i] != 0);
         owed[i] += double{chosen[i]} - sent[i];
@@ -112,9 +94,9 @@ TEST(LowBitSendWhatIsNotFinite) {
       CodecChain chain({LowBit(bits, 16)}, ShardInfo{});
       Values fed = Draw(random, 64);
       fed[20] = bad;
-      const Values sent = Decode(chain, Encode(chain, fed), random);
+      const Values sent = Send(chain, fed, random);
       for (std::size_t i = 0; i < 64; ++i) CHECK_EQ(std::isfinite(sent[i]), i < 16 || i >= 32);
-      const Values next = Decode(chain, Encode(chain, Draw(random, 64)), random);
+      const Values next = Send(chain, Draw(random, 64), random);
       CHECK(std::all_of(next.begin(), next.end(), [](float value) { return std::isfinite(value); }));
     }
   }

@@ -11,31 +11,24 @@
 //   kept x `bits`   the values: sign (1: negative) in bit 1, and in bit 0 which magnitude; or float32
 //   kept x w bits   their places in the chunk, ascending, w = ceil(log2 span); not if all are kept
 //
-// All chunks of a shard are equally long, a multiple of 8 elements, so that a short shard does not pay
-// for a whole chunk; the last may have fewer. Shards for which this saves nothing stay dense.
-//
-// The same codec encodes answers: sums of the parties' pushes, with `times` as many values. All parties
-// must receive the same values, as their replicas of the weights would diverge otherwise. The error of
-// an answer therefore belongs to the sum and not to a receiver (`shared`), and one encoding serves all.
+// Chunks, what is kept, and answers: core/chunk_codec.h.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
-#include "core/natives.h"
+#include "core/chunk_codec.h"
 #include "core/plugin_failure.h"
 #include "kernels/bfloat.h"
 #include "kernels/bits.h"
 #include "kernels/chunks.h"
-#include "kernels/device.h"
-#include "kernels/sums.h"
 
 namespace geomx {
 namespace {
 
 constexpr std::uint64_t kMagnitudes = 2 * sizeof(std::uint16_t);  // bytes
 
-// The form of a shard's chunks.
+// What a chunk's item consists of.
 struct Form {
   std::uint64_t span = 8;  // elements
   std::uint64_t kept = 1;  // values
@@ -47,98 +40,51 @@ struct Form {
   std::uint64_t Bytes() const { return PlacesAt() + (kept * place_bits + 7) / 8; }
 };
 
-class SparseLoco final : public Codec {
+class SparseLoco final : public ChunkCodec {
  public:
   SparseLoco(const Options& options, const ShardInfo& shard)
-      : chunk_(static_cast<std::uint64_t>(Require(options, "chunk"))),
-        kept_(static_cast<std::uint64_t>(Require(options, "kept"))),
-        times_(static_cast<std::uint64_t>(Require(options, "times"))),
+      : ChunkCodec(options, shard),
+        share_(static_cast<std::uint64_t>(Require(options, "chunk")), options),
         bits_(static_cast<std::uint32_t>(Require(options, "bits"))),
-        decay_(static_cast<float>(Require(options, "decay"))),
-        shared_(Require(options, "shared") != 0),
-        shard_(shard) {
-    if (chunk_ < 8 || chunk_ > kernels::kLongestSpan || kept_ < 1 || kept_ > chunk_ || times_ < 1) {
+        decay_(static_cast<float>(Require(options, "decay"))) {
+    if (share_.longest < 8 || share_.longest > kernels::kLongestSpan || !share_.Valid()) {
       throw std::invalid_argument("kept must be 1 to chunk, and chunk 8 to 65536");
     }
     if (bits_ != 2 && bits_ != 32) throw std::invalid_argument("bits must be 2 or 32");
   }
 
-  void Layout(Parts& parts) const override {
-    if (!IsDense(parts)) return;
-    const Form form = FormOf(parts.elements);
-    const std::uint64_t chunks = (parts.elements + form.span - 1) / form.span;
-    if (chunks * form.Bytes() >= parts.elements * sizeof(float)) return;
-    parts.parts.assign(1, {.name = "chunks",
-                           .bits = static_cast<std::uint32_t>(8 * form.Bytes()),
-                           .span = form.span});
-  }
-
-  void Encode(Parts& parts) override {
-    const Part* values = parts.Find("values");
-    const auto* added = values ? reinterpret_cast<const float*>(values->data) : nullptr;
-    Layout(parts);
-    Part* chunks = parts.Find("chunks");
-    if (chunks == nullptr) return;
-    const Form form = FormOf(parts.elements);
-    float* error = error_.At(kernels::Host(), parts.elements);
-    std::byte* out = parts.Allocate(chunks->BytesFor(parts.rows));
-    kernels::TakeLargest({.added = added, .decay = decay_}, error, parts.elements, form.span,
-                         form.kept, [&](std::uint64_t chunk, const kernels::Entries& chosen) {
-                           Write(form, chosen, error + chunk * form.span,
-                                 out + chunk * form.Bytes());
-                         });
-    chunks->data = out;
-  }
-
-  void Decode(Parts& parts) const override {
-    if (parts.Find("chunks") == nullptr) return;
-    auto* values = reinterpret_cast<float*>(parts.Allocate(parts.rows * sizeof(float)));
-    DecodeStraight(parts, true, values);
-    parts.parts.assign(1, {.name = "values", .data = reinterpret_cast<std::byte*>(values)});
-  }
-
-  bool DecodeStraight(const Parts& parts, bool overwrite, float* out) const override {
-    const Part* chunks = parts.Find("chunks");
-    if (chunks == nullptr) return false;
-    const Form form = FormOf(parts.elements);
-    if (overwrite) std::memset(out, 0, parts.rows * sizeof(float));
-    const std::byte* item = chunks->data;
-    for (std::uint64_t at = 0; at < parts.rows; at += form.span, item += form.Bytes()) {
-      Read(form, item, std::min(form.span, parts.rows - at), out + at);
-    }
-    return true;
-  }
-
-  std::span<const float> Kept() override {
-    if (error_.empty()) return {};
-    return {error_.At(kernels::Host(), shard_.elements), shard_.elements};
-  }
-  double SquaredResidual() const override { return error_.SumOfSquares(); }
-  bool Absorb(std::span<const float> relayed) override {
-    const float* const terms[] = {relayed.data()};
-    kernels::Add(error_.At(kernels::Host(), relayed.size()), terms, 1, relayed.size());
-    return true;
-  }
-
-  void Exchange(Archive& archive) override { archive(error_); }
-  bool Stateless() const override { return shared_; }
-  bool FixedSize() const override { return true; }
-
  private:
-  static bool IsDense(const Parts& parts) {
-    return Codec::Concerns(parts) && parts.parts.size() == 1 && parts.rows == parts.elements;
+  Form Items(std::uint64_t elements) const {
+    Form form{.span = share_.SpanOf(elements), .value_bits = bits_};
+    form.kept = share_.KeptOf(form.span);
+    if (form.kept != form.span) {
+      form.place_bits = static_cast<std::uint32_t>(std::bit_width(form.span - 1));
+    }
+    return form;
   }
 
-  Form FormOf(std::uint64_t elements) const {
-    const std::uint64_t chunks = std::max<std::uint64_t>(1, (elements + chunk_ - 1) / chunk_);
-    Form form;
-    form.span = std::max<std::uint64_t>(8, ((elements + chunks - 1) / chunks + 7) / 8 * 8);
-    form.kept = std::clamp<std::uint64_t>(form.span * kept_ / chunk_ * times_, 1, form.span);
-    form.value_bits = bits_;
-    form.place_bits = form.kept == form.span
-                          ? 0
-                          : static_cast<std::uint32_t>(std::bit_width(form.span - 1));
-    return form;
+  ChunkForm FormOf(std::uint64_t elements) const override {
+    const Form form = Items(elements);
+    return {.span = form.span, .bytes = form.Bytes()};
+  }
+
+  void EncodeChunks(std::uint64_t elements, const float* added, float* error,
+                    std::byte* items) override {
+    const Form form = Items(elements);
+    kernels::TakeLargest({.added = added, .decay = decay_}, error, elements, form.span, form.kept,
+                         [&](std::uint64_t chunk, const kernels::Entries& chosen) {
+                           Write(form, chosen, error + chunk * form.span,
+                                 items + chunk * form.Bytes());
+                         });
+  }
+
+  void DecodeChunks(std::uint64_t elements, const std::byte* items, std::uint64_t rows,
+                    bool overwrite, float* out) const override {
+    const Form form = Items(elements);
+    if (overwrite) std::memset(out, 0, rows * sizeof(float));
+    for (std::uint64_t at = 0; at < rows; at += form.span, items += form.Bytes()) {
+      Read(form, items, std::min(form.span, rows - at), out + at);
+    }
   }
 
   // Writes one chunk's item, and subtracts it from `error`, the chunk's own.
@@ -219,12 +165,9 @@ class SparseLoco final : public Codec {
     }
   }
 
-  std::uint64_t chunk_, kept_, times_;
+  ChunkShare share_;
   std::uint32_t bits_;
   float decay_;
-  bool shared_;
-  ShardInfo shard_;
-  kernels::Resident error_;  // what has not been sent; allocated by the first encoding
 };
 
 const Registered<NativeCodecs> registered("sparseloco", MakeCodecFactory<SparseLoco>);

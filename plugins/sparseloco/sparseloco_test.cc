@@ -2,20 +2,20 @@
 // sizes follow the formula, and invalid bytes are refused.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "core/natives.h"
 #include "core/plugin_failure.h"
-#include "tests/seeds.h"
 #include "tests/slices.h"
 
 namespace geomx {
 namespace {
 
 using check::Between;
+using check::Draw;
 using check::Random;
-using Values = std::vector<float>;
+using check::Send;
+using check::Values;
 
 Options Defaults() {
   return {{"chunk", 4096}, {"kept", 64}, {"times", 1}, {"bits", 2}, {"decay", 1}, {"shared", 0}};
@@ -24,22 +24,6 @@ Options Defaults() {
 CodecChain Chain(const Options& options, std::uint64_t elements) {
   return CodecChain({NativeCodecs::Instance().Create("sparseloco", options)},
                     ShardInfo{.elements = static_cast<std::uint32_t>(elements)});
-}
-
-Values Draw(Random& random, std::uint64_t elements) {
-  Values values(elements);
-  for (float& value : values) value = check::Uniform(random, -1, 1) * check::Uniform(random, 0, 1);
-  return values;
-}
-
-// Encodes, and decodes in slices of whole chunks in a random order.
-Values Send(CodecChain& chain, const Values& values, Random& random) {
-  Parts parts = Parts::Dense(values.size(), values.data(), nullptr);
-  chain.Encode(parts);
-  CHECK_EQ(parts.SliceBytes(0, parts.rows),
-           chain.Layout(values.size()).SliceBytes(0, parts.rows));
-  const std::uint64_t step = parts.Granule() * Between(random, 1, 3);
-  return check::DecodeSlices(chain, parts, step, Values(values.size(), 7.0f), true, random);
 }
 
 // What was sent and what is kept add up to what was fed, in every round and with any options.
@@ -52,20 +36,10 @@ TEST(SparseLocoLosesNothing) {
     options["kept"] = static_cast<double>(Between(random, 1, 64));
     options["times"] = static_cast<double>(Between(random, 1, 3));
     options["bits"] = check::Chance(random, 0.5) ? 2 : 32;
+    options["decay"] = check::Chance(random, 0.7) ? 1 : 0.5;
     CodecChain chain = Chain(options, elements);
     if (chain.Layout(elements).Find("chunks") == nullptr) return;  // dense is not longer
-    std::vector<double> due(elements, 0.0);
-    for (int round = 0; round < 8; ++round) {
-      const Values fed = Draw(random, elements);
-      const Values sent = Send(chain, fed, random);
-      const std::span<const float> kept = chain.Kept();
-      for (std::size_t i = 0; i < elements; ++i) {
-        due[i] += double{fed[i]} - sent[i];
-        CHECK_NEAR(kept[i], due[i], 1e-5);
-      }
-      const double squares = std::inner_product(due.begin(), due.end(), due.begin(), 0.0);
-      CHECK_NEAR(chain.SquaredResidual(), squares, 1e-4 * (1 + squares));
-    }
+    check::LosesNothing(chain, elements, options["decay"], 8, random);
   });
 }
 
@@ -106,21 +80,6 @@ TEST(SparseLocoSendsTheLargestOfEveryChunk) {
       }
     }
   });
-}
-
-TEST(SparseLocoForgetsByTheDecay) {
-  Random random(1);
-  Options options = Defaults();
-  options["decay"] = 0.5;
-  CodecChain chain = Chain(options, 4096);
-  std::vector<double> error(4096, 0.0);
-  for (int round = 0; round < 5; ++round) {
-    const Values fed = Draw(random, 4096), sent = Send(chain, fed, random);
-    for (std::size_t i = 0; i < error.size(); ++i) {
-      error[i] = 0.5 * error[i] + fed[i] - sent[i];
-      CHECK_NEAR(chain.Kept()[i], error[i], 1e-5);
-    }
-  }
 }
 
 TEST(SparseLocoWithEverythingKeptIsDense) {
@@ -176,15 +135,10 @@ TEST(SparseLocoRefusesPlacesBeyondAChunk) {
   });
 }
 
-// NaN is sent, so that it is detected as without compression, and does not stay.
 TEST(SparseLocoSendsNaN) {
   Random random(1);
   CodecChain chain = Chain(Defaults(), 8192);
-  Values fed = Draw(random, 8192);
-  fed[5000] = std::nanf("");
-  CHECK(std::isnan(Send(chain, fed, random)[5000]));
-  const Values next = Send(chain, Draw(random, 8192), random);
-  CHECK(std::all_of(next.begin(), next.end(), [](float value) { return std::isfinite(value); }));
+  check::SendsNaN(chain, 8192, 5000, 0, random);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 // other.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace geomx::kernels {
@@ -38,6 +39,17 @@ void ForBlocks(std::uint64_t n, const Run& run) {
         (*static_cast<const Run*>(context))(first, count);
       },
       &run);
+}
+
+// Calls run(item) for all items of `each` elements, on several threads if there are many.
+template <class Run>
+void ForItems(std::uint64_t items, std::uint64_t each, const Run& run) {
+  const std::uint64_t together = std::max<std::uint64_t>(1, kBlock / std::max<std::uint64_t>(1, each));
+  const std::uint64_t tasks = (items + together - 1) / together;
+  ForBlocks(tasks * kBlock, [&](std::uint64_t first, std::uint64_t) {
+    const std::uint64_t from = first / kBlock * together;
+    for (std::uint64_t i = from; i < std::min(items, from + together); ++i) run(i);
+  });
 }
 
 }  // namespace geomx::kernels
