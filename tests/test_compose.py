@@ -56,7 +56,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 # round late, and with asynchronous parties.
 LEARNS = 0.5
 LEARNS_SLOWLY = 0.3
-SLOW = {"bisparse", "mpq", "twobit", "sparseloco", "demo", "dgt", "mixedsync"}
+SLOW = {"bisparse", "mpq", "twobit", "sparseloco", "demo", "powersgd", "dgt", "mixedsync"}
 
 LOSSLESS = {"p3", "multigps"}
 # The effect of these on a value does not depend on other values.
@@ -64,6 +64,7 @@ VALUE_BY_VALUE = LOSSLESS | {"fp16"}
 # Under these, pushes do not depend on durations.
 CLOCKLESS = {"diloco", "fsa", "hfa"}
 PREDICTED = {"p3", "multigps", "fp16", "bisparse", "mpq", "twobit", "lowbit", "sparseloco", "demo"}
+PREDICTED |= {"powersgd"}
 DETERMINISTIC = sorted(PREDICTED & {*ACCELERATORS})
 
 

@@ -3,7 +3,6 @@ that claim to be linear and are not are refused."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ from geomx.runner import execute
 from geomx.testing import CheckFailed, check_plugin
 from geomx.testing.worlds import FAST, NETWORK, build
 from tests.laws import close, registry_with
-from tests.strangers import name_it, on_path
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "plugins" / "powersgd"
 PARTIES = {"east": {"workers": 2, **FAST}, "west": {"workers": 1, **FAST}}
 PARTIES["north"] = PARTIES["south"] = PARTIES["west"]
 CENTRAL = {"name": "hub", "global_servers": 2, "workers": 1, **FAST}
@@ -91,16 +88,10 @@ def test_linear_codecs_have_equal_results_in_trees_and_stars(
 
 
 @pytest.mark.slow
-@pytest.mark.needs("tsengine")
-def test_the_example_has_equal_parameters_in_both_modes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = tmp_path / "site"
-    site.mkdir()
-    shutil.copy(EXAMPLE / "geomx_powersgd.py", site)
-    name_it(site, "geomx_powersgd", {"powersgd": "geomx_powersgd"})
-    on_path(site, monkeypatch)
+@pytest.mark.needs("powersgd", "tsengine")
+def test_native_ones_have_equal_parameters_in_both_modes(tmp_path: Path) -> None:
     words = ["workload=tiny", "accel=[powersgd,tsengine]", "iterations=4", "evaluate_every=4"]
+    words += ["accel.powersgd.min_elements=64"]
     simulated = geomx.run([*words, f"hydra.run.dir={tmp_path / 'sim'}"])
     live = geomx.run([*words, "mode=live", f"hydra.run.dir={tmp_path / 'live'}"])
     assert data(live) == data(simulated)
@@ -169,7 +160,12 @@ def test_all_links_to_a_server_must_have_the_same_linear_codec(tmp_path: Path) -
         codec.of = link.source.party  # type: ignore[attr-defined]
         return codec
 
-    for answer in (some, other):
+    def native(link: Any) -> Any:
+        rank = 4.0 if link.source.party == "east" else 5.0
+        return geomx.Native("codec", "powersgd", {"rank": rank, "dense_rounds": 0.0})
+
+    installed = {found.name for found in Registry.discover().plugins("accel")}
+    for answer in (some, other, *([native] if "powersgd" in installed else [])):
         registry = registry_with(bad=("accel", plugin(answer)))
         with pytest.raises(PluginError, match="accel bad: geomx_codec: a linear codec must be the"):
             execute(build(registry, accel=[("bad", {})]), tmp_path)

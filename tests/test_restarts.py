@@ -29,6 +29,7 @@ NETWORK: dict[str, Any] = {
 }
 # Starts quickly, without MXNet; a step takes as long as one of the default workload.
 TINY = ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
+SMALL = ["powersgd.min_elements=64", "bisparse.min_elements=8"]  # tiny's tensors are encoded
 DURABLE = "faults.durable=log"
 CUT = "faults.log_mb=0"  # logs are replaced as often as that is possible
 
@@ -89,7 +90,13 @@ def killer(folder: Path, nodes: list[str], every_s: float) -> Iterator[list[str]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["+accel=[p3]"], [*TINY, "+sync=hfa", "+accel=[bisparse]"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["+accel=[p3]"],
+        [*TINY, "+sync=hfa", "+accel=[powersgd,bisparse]", *(f"accel.{name}" for name in SMALL)],
+    ],
+)
 def test_killed_nodes_resume_where_they_were(tmp_path: Path, words: list[str]) -> None:
     calm = run(tmp_path / "calm", *words, mode="sim")
     nodes = ["hub/global_server0", "west/server", "hub/scheduler", "hub/global_server0"]
@@ -106,6 +113,7 @@ def test_killed_nodes_resume_where_they_were(tmp_path: Path, words: list[str]) -
 @pytest.mark.slow
 def test_a_journal_does_not_change_results(tmp_path: Path) -> None:
     words = [*TINY, "+sync=hfa", "+accel=[bisparse,p3]", "accel.p3.slice_elements=50"]
+    words += ["accel.bisparse.min_elements=8"]
     calm = run(tmp_path / "calm", *words, mode="sim")
     logged = run(tmp_path / "durable", *words, DURABLE)
     check_equal(calm, logged)

@@ -194,9 +194,12 @@ def check_like(calm: Results, live: Results) -> None:
 
 
 WORDS = (
-    [*TINY, "+accel=[p3,bisparse]", "accel.p3.slice_elements=50", "faults.log_sync=true"],
+    [
+        *TINY, "+accel=[p3,bisparse]", "accel.p3.slice_elements=50",
+        "accel.bisparse.min_elements=8", "faults.log_sync=true",
+    ],
     ["+sync=hfa", "workload.optimizer=adam", CUT],
-)
+)  # fmt: skip
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from tests.strangers import name_it, on_path
 INTERPRETED = [kind for kind in KINDS if kind != "native"]
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "plugins"
-PURE = ("signsgd", "powersgd", "outer", "pings")
+PURE = ("signsgd", "lowrank", "outer", "pings")
 SMALL = (
     "adabelief",
     "apart",
@@ -98,7 +98,7 @@ def test_generated_and_example_plugins_satisfy_the_laws(
         ("geomx_new_codec", "NewCodecCodec", 127),
         ("geomx_new_packed", "NewPackedCodec", 7),
         ("geomx_signsgd", "Signs", True),
-        ("geomx_powersgd", "TwoFactors", 2),
+        ("geomx_lowrank", "LowRank", 2),
     ],
 )
 def test_codecs_with_error_feedback_report_what_they_keep(
@@ -135,7 +135,7 @@ def test_examples_work_in_both_modes(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["workload=ratings", "network=pings", "network.workers=1", "sync=outer", "sync.h=2"]
-    words += ["accel=[powersgd,signsgd,branches]", "iterations=4", "evaluate_every=4"]
+    words += ["accel=[lowrank,signsgd,branches]", "iterations=4", "evaluate_every=4"]
     monkeypatch.setenv("GEOMX_TRACE_HOOKS", "1")
     simulated = geomx.run([*words, f"hydra.run.dir={tmp_path / 'sim'}"])
     live = geomx.run([*words, "mode=live", f"hydra.run.dir={tmp_path / 'live'}"])

@@ -30,7 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "plugins.md"
 KINDS = ("codec", "slicer", "sync", "placement", "overlay", "optimizer", "workload", "network")
-EXAMPLES = ("signsgd", "powersgd", "outer", "eightbit", "pings", "kinds")
+EXAMPLES = ("signsgd", "lowrank", "outer", "eightbit", "pings", "kinds")
 MISBEHAVING = "misbehaving"
 LIMIT_S = 1800
 OUTER = "outer"  # in its sweep: accurate within a point of the baseline, with 1/50 of its bytes

@@ -64,7 +64,10 @@ def measure(
 def _handles(registry: Registry, accel: Choice, experiment: Experiment) -> list[_core.Codec]:
     cluster = experiment.cluster
     link = cluster.link(cluster.parties[0].server, cluster.global_servers[0], "push")
-    links = [replace(link, exchange=exchange) for exchange in ("gradients", "parameters")]
+    # Sums come back to accelerators that ask for them; the others encode the same in any case.
+    links = [
+        replace(link, exchange=exchange, summed=True) for exchange in ("gradients", "parameters")
+    ]
     try:
         answers = [registry.select(None, [accel]).codecs(link) for link in links]
         return next(([part(codec, "codec") for codec in each] for each in answers if each), [])

@@ -86,12 +86,19 @@ def blaming(label: str, answer: object) -> Iterator[None]:
         raise PluginError(f"{label}: {type(answer).__name__}: {one_line(error)}") from error
 
 
+_ANY_SIZE = 1 << 16  # elements; whether a native codec is linear does not depend on it
+
+
 def linear_traits(codec: Any) -> str:
     """Return a description by which linear codecs are compared; ``none`` for other codecs."""
     if isinstance(codec, BySize):
         kinds = [linear_traits(each) for each in (*codec.small, *codec.large)]
         linear = [kind for kind in kinds if kind != "none"]
         return f"{', '.join(linear)} from {codec.bound} elements on" if linear else "none"
+    if isinstance(codec, Native):
+        handle = part(codec, "codec")
+        linear_chain = _core.CodecChain([handle], _ANY_SIZE).linear
+        return f"{codec.name} {dict(codec.options)}" if linear_chain else "none"
     if not getattr(codec, "linear", False):
         return "none"
     return f"{type(codec).__name__} {getattr(codec, '__dict__', {})}"
