@@ -29,6 +29,7 @@ from geomx.plugin.registry import Registry
 from geomx.results.prediction import compare
 from geomx.results.results import Results
 from geomx.runner import execute
+from geomx.testing.worlds import together
 from tests.laws import Build, same, short_form
 
 MATRIX = Path(__file__).resolve().parents[1] / "docs" / "composition.md"
@@ -36,10 +37,13 @@ MATRIX = Path(__file__).resolve().parents[1] / "docs" / "composition.md"
 REGISTRY = Registry.discover()
 SYNCS = [plugin.name for plugin in REGISTRY.plugins("sync")]
 ACCELERATORS = [plugin.name for plugin in REGISTRY.plugins("accel")]
+# Of accelerators that exclude each other, the last.
+TOGETHER = tuple(sorted(together(REGISTRY, ACCELERATORS[::-1])))
 PAIRS: list[tuple[str, tuple[str, ...]]] = [
     *((sync, (accel,)) for sync in SYNCS for accel in ACCELERATORS),
     *((DEFAULT_SYNC, pair) for pair in combinations(ACCELERATORS, 2)),
-    *((sync, tuple(ACCELERATORS)) for sync in SYNCS),
+    *((sync, TOGETHER) for sync in SYNCS),
+    (DEFAULT_SYNC, together(REGISTRY, ACCELERATORS)),  # and of those the first
 ]
 
 ITERATIONS = 20
@@ -87,7 +91,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Build:
     @cache
     def run(sync: str, accel: tuple[str, ...], seed: int, numerics: bool = True) -> Results:
         selection = REGISTRY.select((sync, OPTIONS.get(sync, {})), [(name, {}) for name in accel])
-        traced = not numerics and accel == (*ACCELERATORS,)
+        traced = not numerics and accel == TOGETHER
         experiment = Experiment(
             mode="sim",
             seed=seed,
@@ -187,7 +191,7 @@ def test_a_random_combination_has_equal_parameters_in_both_modes(
 def test_a_combination_that_depends_on_time_runs_live(tmp_path: Path, seed: int) -> None:
     generator = random.Random(seed)
     clocked = sorted({*SYNCS} - CLOCKLESS) or SYNCS
-    accel = sorted({*ACCELERATORS} - {*DETERMINISTIC})
+    accel = sorted({*TOGETHER} - {*DETERMINISTIC})
     accel += generator.sample(DETERMINISTIC, min(2, len(DETERMINISTIC)))
     results = execute(
         replace(composed(tmp_path, generator.choice(clocked), accel), mode="live", seed=seed),

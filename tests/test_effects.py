@@ -94,7 +94,7 @@ REGISTRY = registry_with(
     packed=("accel", Codes(Packed())),
     half=("accel", Codes(Half())),
     nowhere=("accel", Codes()),
-    ring=("accel", Ring()),
+    loop=("accel", Ring()),
     asks=("accel", Asks()),
     places=("accel", Places()),
     watches=("accel", Watches()),
@@ -119,7 +119,7 @@ NONE = "accel {} changes nothing in this experiment: "
 @pytest.mark.parametrize(
     ("accel", "options", "said"),
     [
-        (["ring"], APART, "under sync=mixedsync parties do not update together, so their servers"),
+        (["loop"], APART, "under sync=mixedsync parties do not update together, so their servers"),
         ([("tsengine", {"intra": False})], APART, "parties do not update together"),
         (["asks"], APART, "so the optimizer stays at the global server"),
         (["packed", "half"], {}, "its codec comes after accel packed, which leaves no float32"),
@@ -155,7 +155,7 @@ def test_a_plugin_that_changes_nothing_causes_a_warning(
         for plugin in Registry.discover().plugins("accel")
     ]
     + [
-        (["ring"], {}),
+        (["loop"], {}),
         (["asks"], {}),
         (["half", "fp16"], {}),  # fp16 encodes answers
         (["half", SMALL_BLOCKS], {}),

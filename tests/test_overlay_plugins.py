@@ -15,7 +15,7 @@ from geomx import run
 from geomx.errors import ConfigError
 from geomx.network.files import read_network
 from geomx.plugin.registry import Registry
-from tests.laws import PARTIES, Build, Run, close, short_form
+from tests.laws import PARTIES, Build, Run, close, same, short_form
 
 TREE = [("tsengine", {})]
 
@@ -181,3 +181,69 @@ def test_asynchronous_parties_are_not_a_group(network: Build) -> None:
         selection = Registry.discover().select((sync, {}), TREE)
         levels[sync] = [group.level for group, _ in selection.overlays(cluster)]
     assert levels == {"fsa": ["party", "party", "global"], "mixedsync": ["party", "party"]}
+
+
+@pytest.mark.needs("multiroot")
+def test_one_root_without_trees_is_the_star(network: Build, tiny: Any, simulate: Build) -> None:
+    alone = {"roots": 1, "own": True, "trees": False}
+    star = simulate(network(2, 3, 1), tiny)
+    root = simulate(network(2, 3, 1), tiny, accel=[("multiroot", alone)])
+    assert same(star.parameters, root.parameters)
+    assert star.bytes == root.bytes
+    assert star.results.summary["seconds"] == root.results.summary["seconds"]
+
+
+@pytest.mark.needs("multiroot")
+@pytest.mark.parametrize("sync", ["fsa", "hfa"])
+@pytest.mark.parametrize(
+    ("workers", "speed"), [((3, 1, 2), ()), ((1, 4, 2, 1), ((1,), (1, 0.2, 1, 1)))]
+)
+def test_sums_over_several_roots_are_those_of_one(
+    network: Build, tiny: Any, simulate: Build, sync: str, workers: Any, speed: Any
+) -> None:
+    """Parties count by their workers, however late; each shard crosses the WAN once less."""
+    if sync not in {plugin.name for plugin in Registry.discover().plugins("sync")}:
+        pytest.skip(f"not installed: {sync}")
+    content = network(*workers, speed=speed)
+    star = simulate(content, tiny, (sync, {}))
+    for elements in (1000, 40):
+        accel = [("multiroot", {"shard_elements": elements})]
+        cluster = Registry.discover().select((sync, {}), accel).cluster(read_network(content))
+        assert [root.party for root in cluster.global_servers] == ["party0", "party1", "party2"]
+        roots = simulate(cluster, tiny, (sync, {}), accel)
+        assert close(star.parameters, roots.parameters, 1e-5)
+        for kind in ("wan_push", "wan_pull"):
+            without = star.bytes[kind] * (len(workers) - 1) // len(workers)
+            assert roots.bytes[kind] == without if elements == 1000 else roots.bytes[kind] > without
+
+
+@pytest.mark.slow
+@pytest.mark.needs("multiroot")
+def test_several_roots_on_nine_trainers_beat_the_star_four_times(
+    sized: Build, simulate: Build
+) -> None:
+    folder = Path(__file__).resolve().parents[1] / "conf" / "network"
+    workload = sized(*[1_000_000] * 24)
+    for name, least in (("netstorm_dynamic", 5.5), ("netstorm_static", 5.5)):
+        content = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+        selection = Registry.discover().select(("fsa", {}), [("multiroot", {})])
+        cluster = selection.cluster(read_network(content))
+        star = simulate(content, workload, iterations=20)
+        roots = simulate(cluster, workload, accel=["multiroot"], iterations=40)
+        per_iteration = [
+            run.results.summary["seconds"] / iterations
+            for run, iterations in ((star, 20), (roots, 40))
+        ]
+        assert per_iteration[0] >= least * per_iteration[1], (name, per_iteration)
+
+
+@pytest.mark.needs("lowbit", "tsengine")
+def test_trees_with_a_member_beside_the_root_have_codecs(
+    network: Build, tiny: Any, simulate: Build
+) -> None:
+    """All links of a group are alike: what one member has encoded, any other can forward."""
+    content = network(1, 2)
+    content["central"]["workers"] = 1
+    run = simulate(content, tiny, accel=["lowbit", "tsengine"], iterations=20)
+    rows = run.results.iterations
+    assert rows[-1]["loss"] < rows[0]["loss"]

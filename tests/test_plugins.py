@@ -43,6 +43,7 @@ from geomx import plugins
 from geomx.cli.main import main
 from geomx.plugin.registration import DEFAULT_SYNC
 from geomx.plugin.registry import Registry
+from geomx.testing.worlds import together
 
 def use(index, deleted, left, composed):
     registry = Registry.discover()
@@ -57,7 +58,8 @@ def use(index, deleted, left, composed):
 
     words = ["numerics=false", "iterations=1"]
     assert geomx.run([*words, "hydra.run.dir=run"]).summary["rounds"] == 1
-    accel = ",".join(plugin.name for plugin in registry.plugins("accel"))
+    names = [plugin.name for plugin in registry.plugins("accel")]
+    accel = ",".join(together(registry, names[::-1]))
     # Plugins neither import nor name each other (below), so with each deletion one sync is enough.
     syncs = [plugin.name for plugin in registry.plugins("sync")]
     sync = syncs[index % len(syncs)]

@@ -57,12 +57,14 @@ def measure(words: Sequence[str]) -> Figures:
         1e3 * min(map(fmean, took.values())),
         summary["samples_per_second"],
         (summary["bytes"]["wan_push"] + summary["bytes"]["wan_pull"]) / 1e6,
-        max(at.values()) / 1e6,
+        max(at.values(), default=0) / 1e6,
         summary["accuracy"]["final"],
     )
 
 
 def digits(value: float) -> str:
-    """Format a number above 0 with three significant digits and grouped thousands."""
+    """Format a number from 0 on with three significant digits and grouped thousands."""
     rounded = float(f"{value:.3g}")
+    if rounded == 0:
+        return "0"
     return f"{rounded:,.{max(0, 2 - math.floor(math.log10(rounded)))}f}"

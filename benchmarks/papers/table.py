@@ -142,6 +142,16 @@ PAPERS = {
             Claim("links redrawn every 180 s", "3.0 to 3.9 times", faster(DYNAMIC_TREES, DYNAMIC)),
         ],
     ),
+    "netstorm": Paper(
+        "NetStorm, Li et al., 2024",
+        [
+            Claim("nine trainers, static links", "8.1 to 10.3 times", faster("accel=[multiroot]")),
+            Claim("links redrawn every 180 s", "6.1 to 8.1 times",
+                  faster("network=netstorm_dynamic accel=[multiroot]", DYNAMIC)),
+            Claim("the same against TSEngine", "1.9 to 2.1 times",
+                  faster("network=netstorm_dynamic accel=[multiroot]", DYNAMIC_TREES)),
+        ],
+    ),
     "esync": Paper(
         "ESync, Li et al., TSC 2022; preprint",
         [

@@ -330,11 +330,12 @@ def hop(
     shared = common(cluster, selection)
     with_global = source.role == ("server" if direction == "push" else "global_server")
     sums = with_global and shared.at_party
-    return replace(
-        cluster.link(source, target, direction, "sum" if sums and direction == "pull" else None),
-        exchange=shared.policy.exchange,
-        summed=sums and direction == "push",
-    )
+    link = cluster.link(source, target, direction, "sum" if sums and direction == "pull" else None)
+    root = target if direction == "push" else source
+    # Members of a group with an overlay forward what others have encoded, so its links are alike.
+    kind = next((g.kind for g, _ in shared.overlays.get(root.id, ()) if g.root == root), link.kind)
+    summed = sums and direction == "push"
+    return replace(link, kind=kind, exchange=shared.policy.exchange, summed=summed)
 
 
 def shards(

@@ -145,12 +145,12 @@ def hook_limited(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _alarm(ring: Callable[[int, FrameType | None], None], every_s: float) -> Iterator[None]:
+def _alarm(handle: Callable[[int, FrameType | None], None], every_s: float) -> Iterator[None]:
     main = threading.current_thread() is threading.main_thread()
     if not is_own_process() or not main or signal.getitimer(signal.ITIMER_REAL)[0] > 0:
         yield
         return
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, handle)
     signal.setitimer(signal.ITIMER_REAL, every_s, every_s)
     try:
         yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -91,6 +91,30 @@ def with_global_servers(cluster: Cluster, count: int) -> Cluster:
         number = len(cluster.global_servers) + index
         name = _free_name(graph, f"{first.party}/global_server{number}")
         _add_beside(graph, first.name, name, "global_server")
+    return _cluster(graph)
+
+
+def with_global_servers_at(cluster: Cluster, places: Sequence[str]) -> Cluster:
+    """Place the global servers anew.
+
+    Args:
+        cluster: Left unchanged.
+        places: Names of nodes, at least one. A global server stays; beside another node, one is
+            added with the same connections. Global servers that are not named are left out.
+
+    Returns:
+        `cluster` itself if nothing changes, else a copy.
+    """
+    servers = {server.name for server in cluster.global_servers}
+    if servers == set(places):
+        return cluster
+    graph = cluster.graph.copy()
+    for number, place in enumerate(places):
+        if place not in servers:
+            party = cluster.node(place).party
+            name = _free_name(graph, f"{party}/global_server{number}")
+            _add_beside(graph, place, name, "global_server")
+    graph.remove_nodes_from(servers - set(places))
     return _cluster(graph)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from geomx.errors import PluginError
 
-api_version = "2.5"
+api_version = "2.6"
 
 PLUGINS: dict[str, tuple[str, ...]] = {
     "geomx": (
@@ -27,7 +27,7 @@ PLUGINS: dict[str, tuple[str, ...]] = {
     ),
     "geomx.cluster": ("Cluster", "Link", "NodeSpec", "Party", "Path"),
     "geomx.events": ("Event", "Events"),
-    "geomx.network.topology": ("with_global_servers",),
+    "geomx.network.topology": ("with_global_servers", "with_global_servers_at"),
     "geomx.options.bounds": ("OneOf",),
     "geomx.testing": ("CheckFailed", "check_plugin"),
     "geomx.workload": ("Layer", "Model", "TensorSpec", "Workload"),

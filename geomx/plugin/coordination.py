@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from geomx.cluster import NodeSpec
+from geomx.cluster import Cluster, LinkKind, NodeSpec
 from geomx.plugin.parts import Native
 
 __all__ = ["Coordinator", "Group", "Overlay", "Site"]
@@ -60,12 +60,19 @@ class Group:
         root: The server.
         members: The nodes that push to it, at least two, in order of their ids.
         scheduler: The scheduler, with which all nodes have a link.
+        cluster: All nodes, and the network between them.
     """
 
     level: str
     root: NodeSpec
     members: tuple[NodeSpec, ...]
     scheduler: NodeSpec
+    cluster: Cluster = field(compare=False, repr=False)
+
+    @property
+    def kind(self) -> LinkKind:
+        """``wan`` if its nodes are in several parties; with an overlay, all its links are alike."""
+        return "wan" if {member.party for member in self.members} != {self.root.party} else "lan"
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,12 @@ def groups_of(cluster: Cluster, together: bool, workers_together: bool) -> list[
     scheduler = cluster.scheduler
     groups: list[Group] = []
     if workers_together:
-        parties = cluster.parties
-        groups += [Group("party", party.server, party.workers, scheduler) for party in parties]
+        groups += [
+            Group("party", party.server, party.workers, scheduler, cluster)
+            for party in cluster.parties
+        ]
     if together:
         servers = tuple(party.server for party in cluster.parties)
-        groups += [Group("global", root, servers, scheduler) for root in cluster.global_servers]
+        roots = cluster.global_servers
+        groups += [Group("global", root, servers, scheduler, cluster) for root in roots]
     return [group for group in groups if len(group.members) > 1]

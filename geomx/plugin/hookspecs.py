@@ -162,7 +162,7 @@ def geomx_overlay(group: Group) -> Overlay | None:
     plugins. By default, all members push to the root and receive values from it.
 
     Args:
-        group: The root, its members, and the scheduler.
+        group: The root, its members, the scheduler, and the network.
 
     Returns:
         The overlay; None for the default.

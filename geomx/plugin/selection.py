@@ -214,7 +214,8 @@ class Selection:
         answers = self._ask("geomx_overlay", group=group)
         for built, _ in answers:
             self._overlay_labels[group.root.id] = f"{built.label}: geomx_overlay"
-        answer: Overlay | None = self._only(answers, f"the overlay of {group.root.name}")
+        where = "inside parties" if group.level == "party" else "between parties"
+        answer: Overlay | None = self._only(answers, f"the overlay {where}")
         if answer is not None:
             check_overlay(self._overlay_labels[group.root.id], answer, group)
         return answer

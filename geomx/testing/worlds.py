@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from geomx.cluster import Cargo, Cluster, Link
+from geomx.errors import ConfigError
 from geomx.experiment.build import build_experiment
 from geomx.experiment.experiment import Experiment
 from geomx.network.files import read_network
@@ -61,6 +62,25 @@ def place(link: Link) -> str:
     """Return a kind of link in words."""
     summed = ", summed" if link.summed else ""
     return f"{link.kind} {link.direction} of {link.carries} ({link.exchange}{summed})"
+
+
+def together(registry: Registry, names: Sequence[str]) -> tuple[str, ...]:
+    """Return as many accelerators as can be combined: in order, all that those before allow.
+
+    Args:
+        registry: The installed plugins.
+        names: Names of accelerators.
+    """
+    chosen: tuple[str, ...] = ()
+    for name in names:
+        selection = registry.select(None, [(each, {}) for each in (*chosen, name)])
+        try:
+            world = selection.cluster(cluster())
+            selection.overlays(world), selection.placement(world, [])
+        except ConfigError:
+            continue
+        chosen = (*chosen, name)
+    return chosen
 
 
 def build(
