@@ -300,6 +300,7 @@ def test_an_emulated_link_has_its_bandwidth_and_delay() -> None:
         cluster.close()
 
 
+@pytest.mark.slow
 def test_an_emulated_link_follows_its_schedule() -> None:
     """10 MB over 100 Mbit/s with an outage longer than the time limit of silence."""
     silence_s, outage_s, size = 1.5, 2.5, 10_000_000

@@ -69,7 +69,9 @@ def test_a_hook_that_raises_or_returns_a_wrong_type_is_an_error(hook: str, tmp_p
         run(registry_with(bad=("accel", plugin(hook, object))), tmp_path, network=NETWORK)
 
 
-@pytest.mark.parametrize("hook", ALL)
+@pytest.mark.parametrize(
+    "hook", [ALL[0], *(pytest.param(hook, marks=pytest.mark.slow) for hook in ALL[1:])]
+)
 def test_a_hook_that_sleeps_is_an_error(
     hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

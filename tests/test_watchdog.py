@@ -43,7 +43,10 @@ def test_an_exception_leaves_the_thread_as_it_was() -> None:
     assert thread() is before
 
 
-@pytest.mark.parametrize("sleeps_s", [0.0, 2.0], ids=["loops", "sleeps"])
+@pytest.mark.parametrize(
+    "sleeps_s",
+    [pytest.param(0.0, id="loops"), pytest.param(2.0, id="sleeps", marks=pytest.mark.slow)],
+)
 def test_a_thread_that_was_interrupted_does_no_other_work(
     sleeps_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
