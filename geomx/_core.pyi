@@ -1379,7 +1379,7 @@ class EngineQueue(EngineTarget):
 
     def wait(self) -> bool:
         """
-        Wait for an operation that nobody has taken or ended; return False if the queue is closed.
+        Wait until there is a push that was not taken or a pull that was not filled; return False if the queue is closed.
         """
 
     def take(self) -> list:

@@ -18,10 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from geomx._core import enter_namespace, why_no_namespaces
+from geomx._core import why_no_namespaces
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
+from geomx.live import wan_events
 from geomx.live.descriptors import readable
 from geomx.live.journal import Reader
 from geomx.live.namespaces import address, sites
@@ -83,12 +84,8 @@ def check_congestion(name: str) -> None:
 @contextlib.contextmanager
 def inside(namespace: str) -> Iterator[None]:
     """Move the calling thread, and processes started during the context, to a network namespace."""
-    with open("/proc/thread-self/ns/net", "rb") as here, open(namespace, "rb") as there:
-        enter_namespace(there.fileno())
-        try:
-            yield
-        finally:
-            enter_namespace(here.fileno())
+    with open(namespace, "rb") as there, wan_events.inside(there.fileno()):
+        yield
 
 
 class Loopback:

@@ -106,7 +106,8 @@ class WanEvents(threading.Thread):
             )
             size = None if event.bytes is None else round(event.bytes)
             flow = _Flow(source, target, self._spec.tcp.congestion, size, event.mbps)
-            self._flows[act.event, act.at_ns + act.for_ns] = flow
+            if act.for_ns:
+                self._flows[act.event, act.at_ns + act.for_ns] = flow
             flow.start()
         else:
             self._flows.pop((act.event, act.at_ns)).cancel()
@@ -138,9 +139,10 @@ class _Flow(threading.Thread):
                 self._left = None if self._left is None else self._left - sent
             self._sender.shutdown(socket.SHUT_WR)
             taking.join()
+            self.cancel()
 
     def cancel(self) -> None:
-        """End the connection; what it has not delivered is dropped."""
+        """Close the connection; what it has not delivered is dropped."""
         with contextlib.suppress(OSError):
             self._sender.shutdown(socket.SHUT_RDWR)
         self._sender.close()
@@ -157,7 +159,7 @@ class _Flow(threading.Thread):
 
 def _socket(place: Place, congestion: str) -> socket.socket:
     """Return a TCP socket of a namespace, bound to its address."""
-    with _inside(place.namespace):
+    with inside(place.namespace):
         made = socket.socket()
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
     made.bind((place.address, 0))
@@ -165,7 +167,8 @@ def _socket(place: Place, congestion: str) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _inside(namespace: int) -> Iterator[None]:
+def inside(namespace: int) -> Iterator[None]:
+    """Move the calling thread to the network namespace of a descriptor during the context."""
     with open("/proc/thread-self/ns/net", "rb") as here:
         _core.enter_namespace(namespace)
         try:

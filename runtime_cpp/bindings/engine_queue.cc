@@ -188,8 +188,8 @@ void init_engine_queue(nb::module_& m) {
       "The pushes and pulls that MXNet's engine has executed, in the process of a simulated worker.")
       .def(nb::init<>())
       .def("wait", &EngineQueue::Wait, nb::call_guard<nb::gil_scoped_release>(),
-           "Wait for an operation that nobody has taken or ended; return False if the queue is "
-           "closed.")
+           "Wait until there is a push that was not taken or a pull that was not filled; return "
+           "False if the queue is closed.")
       .def("take", &Taken,
            "Return the pushes since the last call: number in the order of the script, key, value, "
            "loss, whether it is the last, and when it was executed: `used_ns` and the monotonic "

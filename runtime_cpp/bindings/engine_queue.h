@@ -42,7 +42,8 @@ class EngineQueue final : public EngineTarget {
 
   // Processor time of all threads of the process but the one that calls Wait.
   std::int64_t used_ns() const;
-  // Waits until an operation has been executed that nobody was told of; false: the queue is closed.
+  // Waits until there is a push that was not taken or a pull that was not filled. Returns false if the
+  // queue is closed.
   bool Wait();
   // Returns the pushes since the last call, in the order of execution.
   std::vector<Pushed> Take();

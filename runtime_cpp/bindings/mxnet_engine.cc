@@ -5,7 +5,8 @@
 // written the gradient, a forward pass waits for the pull that fills its weights, and no thread
 // waits for the network. An asynchronous operation of the engine ends when its callback is called:
 // for a push when its memory is free again, for a pull when the value has arrived. In a live run the
-// loop's thread does that, in a simulated one whoever empties the queue.
+// loop's thread calls it; in a simulated run, the thread that takes pushes from the queue and fills
+// pulls.
 //
 // MXNet's headers are not needed. The library is already loaded, so Python passes the address of
 // the one C function used, and the two layouts below are those of 1.9 (include/mxnet/c_api.h,

@@ -1,5 +1,5 @@
-// The law of an overlay's coordinator: in each round of each shard every contribution is added to the
-// root's sum once, and every member receives the value once, whatever the order of reports.
+// The law of an overlay's coordinator, for any order of reports: in each round of a shard, the root's sum
+// contains each contribution exactly once, and each member receives the value exactly once.
 #pragma once
 
 #include <algorithm>
