@@ -82,6 +82,29 @@ def test_loading_is_silent_and_does_not_change_numpy(threads: str | None) -> Non
 
 
 @needs_mxnet
+@pytest.mark.parametrize("chosen", [{}, {"MXNET_ENGINE_TYPE": "ThreadedEngine"}])
+def test_a_process_that_only_simulates_computes_without_mxnets_threads(
+    chosen: dict[str, str],
+) -> None:
+    """In silence, and unless the user has chosen an engine; the sums have the same bits."""
+    code = (
+        "import os\n"
+        "from geomx.frameworks import mxnet_loader\n"
+        "mxnet_loader.compute_at_once()\n"
+        "before = len(os.listdir('/proc/self/task'))\n"
+        "mx = mxnet_loader.load_mxnet()\n"
+        "print(float(mx.nd.ones((4, 6)).sum().asscalar()))\n"
+        "print(len(os.listdir('/proc/self/task')) - before)\n"
+        "print('MXNET_ENGINE_TYPE' in os.environ)\n"
+    )
+    done = fresh(code, **chosen)
+    assert done.returncode == 0 and done.stderr == ""
+    total, threads, kept = done.stdout.split()
+    assert total == "24.0" and (int(threads) == 0) == (not chosen)
+    assert (kept == "True") == bool(chosen)
+
+
+@needs_mxnet
 def test_loading_works_without_distutils_and_with_warnings_as_errors() -> None:
     hide = (
         "import importlib.util as u, sys\n"

@@ -159,14 +159,15 @@ ROOMS = {
     "machines": "cluster config errors experiment live options results terminal",
     "runner": "config errors experiment limits live pages results scenario sim virtual",
     "calibrate": "cluster errors experiment live network options plugin terminal version",
-    "study": "config errors experiment limits options plugin pages results runner terminal version",
+    "study": "config errors experiment frameworks limits options plugin pages results runner"
+    " terminal version",
     "planning": "cluster config errors experiment explaining options plugin pages results runner"
     " study terminal version",
     "explaining": "errors plugin pages results study terminal version",
     "testing": "cluster errors experiment network options plugin results runner workload",
-    "cli": "calibrate cluster compat config errors experiment explaining imports limits live"
-    " machines metrics network options planning plugin pages results runner study terminal testing"
-    " version geomx",
+    "cli": "calibrate cluster compat config errors experiment explaining frameworks imports limits"
+    " live machines metrics network options planning plugin pages results runner study terminal"
+    " testing version geomx",
     "__main__": "cli",
     "geomx": "errors kv options plugin results runner version",  # the public package
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from geomx.config import compose
 from geomx.errors import GeomxError
 from geomx.experiment.experiment import Experiment
+from geomx.frameworks.mxnet_loader import compute_at_once
 from geomx.live import resume
 from geomx.live.resumption import Resumption
 from geomx.pages.commands import repeating
@@ -32,6 +33,7 @@ def _run_one(experiment: Experiment, directory: Path, resumption: Resumption | N
     if experiment.study is not None:
         _run_study(experiment, directory)
         return
+    compute_at_once()  # live workers are processes of their own
     with telling_where(directory):
         results = execute(experiment, directory, resumption)
     show(results.table())

@@ -25,6 +25,20 @@ from geomx.errors import ConfigError
 from geomx.frameworks.mxnet_operators import operators_later
 from geomx.imports import without_collections
 
+# With MXNet's default of one thread, a finished gradient waits for the next operator.
+_variables = {"OMP_NUM_THREADS": "1", "MXNET_CPU_WORKER_NTHREADS": "2"}
+
+
+def compute_at_once() -> None:
+    """Let MXNet, which this process has not loaded yet, compute every operation within its call.
+
+    For processes in which no live worker trains. A simulation needs every result at once, and
+    passing operations to MXNet's threads and waiting for them takes a quarter of the time of a
+    small experiment. Live workers and scripts need these threads, in which operations wait for
+    values from the network. A user's choice of ``MXNET_ENGINE_TYPE`` is kept.
+    """
+    _variables["MXNET_ENGINE_TYPE"] = "NaiveEngine"
+
 
 def load_mxnet() -> Any:
     """Import MXNet under any installed numpy, without warnings.
@@ -52,8 +66,7 @@ def load_mxnet() -> Any:
         before: Any = "1.25"  # unknown to the type stubs of numpy 1
         np.set_printoptions(legacy=before)
     with contextlib.ExitStack() as meanwhile:
-        # With MXNet's default of one thread, a finished gradient waits for the next operator.
-        meanwhile.enter_context(_unless_chosen(OMP_NUM_THREADS="1", MXNET_CPU_WORKER_NTHREADS="2"))
+        meanwhile.enter_context(_unless_chosen(**_variables))
         meanwhile.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         for change in (_distutils_version, _statistics_later, operators_later):
@@ -62,7 +75,11 @@ def load_mxnet() -> Any:
         meanwhile.enter_context(without_collections())
         _restore_scipy_name()
         try:
-            return importlib.import_module("mxnet")
+            mxnet = importlib.import_module("mxnet")
+            if "MXNET_ENGINE_TYPE" in _variables:  # which the first operation reads
+                with _without_stderr():
+                    mxnet.nd.waitall()
+            return mxnet
         except ModuleNotFoundError as error:
             raise ConfigError(
                 "mxnet",
@@ -89,6 +106,19 @@ def _unless_chosen(**variables: str) -> Iterator[None]:
     finally:
         for name in added:
             os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def _without_stderr() -> Iterator[None]:
+    """Drop what is written to standard error: MXNet writes a line if its engine was chosen."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _restore_numpy_names() -> None:

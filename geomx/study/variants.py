@@ -26,6 +26,7 @@ from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import PluginWarning
+from geomx.frameworks.mxnet_loader import compute_at_once
 from geomx.limits.watchdog import attended, own_process
 from geomx.options.schema import StudyOptions
 from geomx.pages.comparison import Comparison, Entry
@@ -260,6 +261,7 @@ def _run(variant: Variant, home: Path | None) -> tuple[Path, str]:
     os.chdir(home)  # a reused process may still be in another folder
     # Ctrl-C reaches the whole terminal; the process that started this one ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    compute_at_once()
     with own_process():
         return _run_here(variant)
 
