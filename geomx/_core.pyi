@@ -229,6 +229,11 @@ class NodeConfig:
 
     def set_heartbeat(self, interval_s: float, timeout_s: float) -> None: ...
 
+    def party_rounds(self, rounds: int) -> int:
+        """
+        On a local server: the rounds of its party that lead to so many global ones.
+        """
+
     def set_recovery(self, patience_s: float, redial_s: float) -> None:
         """
         Set the patience with silent peers (0: none), and the longest pause between reconnections.
@@ -1067,6 +1072,11 @@ def note(loop: Loop, text: str, state: Sequence[bytes]) -> None:
 def resumed(loop: Loop) -> tuple[list[str], list[bytes], dict[int, int], dict[int, Annotated[NDArray[numpy.float32], dict(shape=(None,))]]] | None:
     """
     Return the progress of the killed process' application: (its notes, the state of the latest one, and the rounds and values of keys at that time); None without notes. Declare all tensors before, and repeat the calls after the note; those that were made have no effect.
+    """
+
+def reopened(loop: Loop, config: NodeConfig, journal: Journal) -> tuple[list[tuple[int, int, int, Annotated[NDArray[numpy.float32], dict(shape=(None,))] | None, bytes]], list[str]]:
+    """
+    Return what the journal of a node says, which the loop does not run: of a server, (key, shard, round, value or None, state of the optimizer) of every shard; of a worker, its application's notes.
     """
 
 def set_clock_ahead(seconds: float) -> None:

@@ -81,6 +81,14 @@ def check(experiment: Experiment) -> None:
     """
     if experiment.mode != "sim":
         emulation.check(experiment)
+    if experiment.mode != "live":
+        _check_anew(experiment)
+
+
+def _check_anew(experiment: Experiment) -> None:
+    """Refuse a simulation that is to begin with the state of a live run."""
+    if experiment.begins_with:
+        raise ConfigError("resume", experiment.begins_with, "begins live runs only: add mode=live")
 
 
 def _execute(
@@ -133,6 +141,7 @@ def simulate_command(
         ConfigError: `compute` is not understood, or scripts cannot be simulated so.
         GeomxError: The run failed for a known reason.
     """
+    _check_anew(experiment)
     computing = Computing.read(compute)
     workers = experiment.cluster.workers
     processes = Processes(

@@ -16,8 +16,7 @@ import pytest
 
 from geomx import runner
 from geomx.errors import ConfigError, NodeLost
-from geomx.live.journal import durable, stem
-from geomx.live.resume import opened
+from geomx.live.journal import durable, opened, stem
 from geomx.results.results import Results
 
 NETWORK: dict[str, Any] = {

@@ -23,9 +23,8 @@ import pytest
 from geomx import _core, runner
 from geomx.errors import ConfigError
 from geomx.kv.local import LocalCluster, unshaped
-from geomx.live.journal import durable, stem
+from geomx.live.journal import durable, opened, stem
 from geomx.live.member import Member
-from geomx.live.resume import opened
 from geomx.live.resumption import Resumption
 from geomx.live.step_notes import StepNotes
 from geomx.results.results import Results

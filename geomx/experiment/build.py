@@ -46,8 +46,9 @@ def build_experiment(
         PluginError: A plugin breaks a rule.
     """
     root = build_options(Root, content, "")
-    if root.resume is not None:
-        raise ConfigError("resume", root.resume, "continues one run, and no sweep or variant of it")
+    if root.resume is not None and not any(word.startswith("network=") for word in overrides):
+        remedy = "continues one run; for new ones that begin with its state, give network=..., too"
+        raise ConfigError("resume", root.resume, remedy)
     selection = registry.select(
         (sync, root.sync or {}) if sync else None,
         [(name, options or {}) for name, options in root.accel.items()],
@@ -87,6 +88,7 @@ def build_experiment(
         overrides=list(overrides),
         workload_options=dict(root.workload or {}),
         programs=read_programs(root.scenario),
+        begins_with=root.resume or "",
         study=root.study if root.study and root.study.wanted else None,
     )
     validate(experiment)

@@ -49,6 +49,7 @@ class Experiment:
         sim: Options of the simulator.
         overrides: Overrides of the command line that reproduce the experiment.
         workload_options: The workload's options as given, from which live processes build it.
+        begins_with: Folder of the live run with whose state a live run begins; empty: none.
         study: Variants to compare instead of running this experiment; None: no study.
         programs: Functions of the simulated world that begin with the run.
     """
@@ -71,6 +72,7 @@ class Experiment:
     sim: SimOptions = field(default_factory=SimOptions)
     overrides: list[str] = field(default_factory=list)
     workload_options: dict[str, Any] = field(default_factory=dict)
+    begins_with: str = ""
     study: StudyOptions | None = None
     programs: tuple[Program, ...] = ()
 

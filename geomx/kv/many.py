@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from geomx.kv.beginning import Beginning
 from geomx.kv.departure import Departure
 from geomx.kv.keys import Entry
 from geomx.kv.place import Place
@@ -73,6 +74,7 @@ class ManyKeys(Place):
     _departure: Departure
     _pulled: set[int]
     _lends: bool
+    _beginning: Beginning
 
     @abstractmethod
     def entry(self, key: Key) -> Entry:
@@ -140,8 +142,13 @@ class ManyKeys(Place):
         Raises:
             Left: The worker leaves the job, and this push would begin another step.
         """
+        self._beginning.load_states()
         if self._rhythm is None:
             self._departure.count(key)
+
+    def load_states(self) -> None:
+        """See `Beginning.load_states`; the first push calls it."""
+        self._beginning.load_states()
 
     def _number(self, key: Key, array: NDArray[np.float32]) -> int:
         entry = self.entry(key)

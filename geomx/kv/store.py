@@ -11,6 +11,7 @@ import numpy as np
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.experiment.streaming import answered_whole
 from geomx.frameworks import tensors
+from geomx.kv.beginning import Beginning
 from geomx.kv.compression import check_compression
 from geomx.kv.departure import Departure
 from geomx.kv.keys import Entry, Keys
@@ -21,7 +22,6 @@ from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.member import Member, naming_the_lost
 from geomx.live.script_calls import FOREVER_S
 from geomx.live.sync_steps import SyncSteps
-from geomx.plugin.parts import as_vector
 
 TYPES = ("dist_sync", "dist_device_sync", "dist_async")
 
@@ -52,10 +52,11 @@ class KVStore(ManyKeys):
         self._close = close or member.loop.close
         self._master = self.global_rank == 0 if master is None else master
         self._keys = Keys(member.spec.cluster, member.selection, member.streams)
+        self._beginning = Beginning(member, self._master, self._keys)
         self._lends = answered_whole(member.selection, member.spec.cluster, member.spec.faults)
         self._rhythm: SyncSteps | None = None
         self._pulled: set[int] = set()  # keys pulled since the last `take_arrivals`
-        self._rounds = 0
+        self._rounds = member.spec.rounds_before
         self._departure = Departure(member)
         self._instructs_again = member.late  # what a predecessor may have said
         member.on_leave = self.leave
@@ -88,7 +89,7 @@ class KVStore(ManyKeys):
 
     @property
     def rounds(self) -> int:
-        """Rounds completed when keys were initialised: 0, unless this replaces a lost process."""
+        """Rounds completed when keys were initialised: of a lost process, or a run before."""
         return self._rounds
 
     @property
@@ -120,13 +121,12 @@ class KVStore(ManyKeys):
         with naming_the_lost(self.member.loop):
             for entry, (_, array) in zip(entries, arrays, strict=True):
                 if self.is_master_worker:
-                    self.member.loop.init(entry.key, as_vector(array).copy())
+                    self.member.loop.init(entry.key, self._beginning.value(entry.key, array))
                 self.member.loop.request(entry.key)
         for entry in entries:
             self.exchange.wait(entry.key)
-            if self.member.late:
-                self._rounds = max(self._rounds, self.exchange.go_on(entry.key))
-                self.member.goes_on(self._rounds)
+            self._rounds = max(self._rounds, self._beginning.completed(self.exchange, entry.key))
+            self.member.goes_on(self._rounds)
 
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
         """Contribute to one key or several; returns at once.
@@ -261,7 +261,7 @@ class KVStore(ManyKeys):
             is pushed, and ``exchanged()`` ends the exchange.
         """
         self._rhythm = SyncSteps(self, steps)
-        if self.member.late:
+        if self._rounds:
             self._rhythm.resume(self._rounds)
         return self._rhythm
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from urllib.parse import quote
 
 from numpy.typing import NDArray
 
+from geomx import _core
 from geomx.metrics.families import NodeMetrics
 from geomx.results.files import naming, sync_folder, write_arrays
 
@@ -27,6 +29,9 @@ Declared = tuple[int, str, Sequence[int], Sequence[Sequence[int]]]
 """A tensor: (key, name, shape, shards), each shard (offset, elements, global server, priority)"""
 
 Note = dict[str, Any]
+
+CLOSING_S = 3.0
+"""How long the kernel may take to close the files of a process that was killed."""
 
 
 def stem(directory: Path, name: str) -> Path:
@@ -42,6 +47,22 @@ def path(stem: Path, suffix: str) -> Path:
 def durable(directory: Path, name: str) -> Path:
     """Return the path of a node's journal."""
     return directory / "durable" / (stem(directory, name).name + ".journal")
+
+
+def opened(path: Path) -> _core.Journal:
+    """Open a journal; a process that was just killed may have it open for another moment.
+
+    Raises:
+        RuntimeError: It cannot be had, is in use, or is damaged.
+    """
+    deadline_s = time.monotonic() + CLOSING_S
+    while True:
+        try:
+            return _core.Journal(str(path))
+        except RuntimeError as error:
+            if "is in use" not in str(error) or time.monotonic() > deadline_s:
+                raise
+        time.sleep(0.05)
 
 
 class Notes:

@@ -20,6 +20,7 @@ from geomx.experiment.experiment import Experiment
 from geomx.experiment.live_events import of_live_script
 from geomx.experiment.native_parts import training_optimizers
 from geomx.live import access, emulation
+from geomx.live.checkpoint import begun_with
 from geomx.live.collector import Collector
 from geomx.live.job import POLL_S, Job
 from geomx.live.journal import Reader, stem
@@ -74,7 +75,7 @@ def run_experiment(
     training_optimizers(cluster, experiment.selection, workload.optimizer)
     emulation.check(experiment)
     access.check_token(experiment.faults.absent)
-    spec = Spec.of(experiment)
+    spec = _spec(experiment, directory)
 
     def job() -> Running:
         if start is not None:
@@ -86,6 +87,11 @@ def run_experiment(
     collector = Collector(experiment, directory, recorder, ahead_s=ahead_s)
     total = experiment.iterations * len(cluster.workers)
     return _run(job, collector, recorder, lambda: progress(total, "training"))
+
+
+def _spec(experiment: Experiment, directory: Path, script: bool = False) -> Spec:
+    spec, before = Spec.of(experiment, script), experiment.begins_with
+    return begun_with(spec, before, directory) if before else spec
 
 
 def _recorder(experiment: Experiment, directory: Path, **about: Any) -> Recorder:
@@ -168,7 +174,7 @@ def run_script(
     experiment = of_live_script(experiment)
     emulation.check(experiment)
     access.check_token(experiment.faults.absent)
-    spec = Spec.of(experiment, script=True)
+    spec = _spec(experiment, directory, script=True)
 
     def job() -> Running:
         if start is not None:

@@ -265,7 +265,7 @@ class Member(ScriptCalls):
         copy = self.copy = Member(loop, spec, cluster.stood_by(self.node).name, roster)
         copy.resumed = True
         shape = copy._shape(at=self.node) if spec.emulated else None
-        loop.stand_by(copy._config(), roster, shape, spec.tcp.congestion, self.loop)
+        loop.stand_by(copy.config(), roster, shape, spec.tcp.congestion, self.loop)
 
     def wire(self) -> None:
         """Build this node from the plugins and connect it to its peers.
@@ -279,7 +279,7 @@ class Member(ScriptCalls):
         descriptors.make_room(self.node.name, len(peers))
         if self.node.role != "scheduler":  # schedulers compute nothing
             _core.set_threads(spec.runtime.threads or self._share_of_cores())
-        config, shape = self._config(), self._shape(at=self.node) if spec.emulated else None
+        config, shape = self.config(), self._shape(at=self.node) if spec.emulated else None
         try:
             if self.journal is not None:
                 self.journal.keep(spec.faults.log_mb, spec.faults.log_sync)
@@ -294,7 +294,8 @@ class Member(ScriptCalls):
         """Whether a script's large shards are divided further; see `streaming.streams`."""
         return streaming.streams(self.selection, self.spec.cluster, self.spec.faults)
 
-    def _config(self) -> _core.NodeConfig:
+    def config(self) -> _core.NodeConfig:
+        """Return the core's configuration of this node."""
         spec = self.spec
         config = wiring.node_config(
             spec.cluster,

@@ -13,29 +13,33 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from geomx import _core
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
-from geomx.live.journal import Reader, durable, stem
+from geomx.live.checkpoint import KEY, NO_JOURNALS
+from geomx.live.journal import Reader, durable, opened, stem
 from geomx.live.restarts import begun
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.plugin.registry import Registry
 from geomx.workload import Layer
 
-KEY = "resume"
 PAUSE_S = 0.01
 """How much later than its last record a run goes on, by its own clock."""
-
-CLOSING_S = 3.0
-"""How long the kernel may take to close the files of a process that was killed."""
 
 _OF_ITSELF = ("lost", "failed", "interrupted")
 
 
 def asked(overrides: Sequence[str]) -> bool:
-    """Return whether `overrides` ask for a run to be continued."""
-    return any(_key(override) == KEY for override in overrides)
+    """Return whether `overrides` ask for a run to be continued.
+
+    With another network, or after that run's end, they describe a new run, which only begins with
+    what that one has learned (`geomx.live.checkpoint`).
+    """
+    given = {_key(override): override.partition("=")[2] for override in overrides}
+    if KEY not in given or "network" not in given:
+        return KEY in given
+    summary = _summary(Path(given[KEY]))
+    return "aborted" in summary and f"network={given['network']}" in _words(summary)
 
 
 def read(
@@ -57,8 +61,7 @@ def read(
     given = {_key(override): override.partition("=")[2] for override in overrides}
     directory = Path(given[KEY]).absolute()
     if not (directory / "durable").is_dir():
-        remedy = "has no journals; a run can be continued that was started with faults.durable=log"
-        raise ConfigError(KEY, given[KEY], f"{remedy}, in the folder of that run")
+        raise ConfigError(KEY, given[KEY], NO_JOURNALS)
     summary = _summary(directory)
     if summary and "aborted" not in summary:
         raise ConfigError(KEY, given[KEY], "is complete: its results are there")
@@ -133,18 +136,6 @@ class _Journals:
         raise ConfigError(KEY, self._given, why) from cause
 
 
-def opened(path: Path) -> _core.Journal:
-    """Open a journal; a process that was just killed may have it open for another moment."""
-    deadline_s = time.monotonic() + CLOSING_S
-    while True:
-        try:
-            return _core.Journal(str(path))
-        except RuntimeError as error:
-            if "is in use" not in str(error) or time.monotonic() > deadline_s:
-                raise
-        time.sleep(0.05)
-
-
 def _key(override: str) -> str:
     return override.partition("=")[0].lstrip("+")
 
@@ -165,13 +156,21 @@ def _summary(directory: Path) -> dict[str, Any]:
 
 def _check_words(overrides: Sequence[str], given: str, summary: dict[str, Any]) -> None:
     """Refuse words that describe another run."""
-    had = {str(word).lstrip("+") for word in summary.get("words", ())}
+    had = _words(summary)
     for override in overrides:
         word = override.lstrip("+")
         if _key(override) == KEY or word == "mode=live" or word in had:
             continue
-        remedy = f"is a run without {override}; leave it out: the folder says what was run"
+        remedy = (
+            f"is a run without {override}; leave it out: the folder says what was run. "
+            "With another network=..., the options describe a new run, which begins with its state"
+        )
         raise ConfigError(KEY, given, remedy)
+
+
+def _words(summary: dict[str, Any]) -> set[str]:
+    """The overrides of a run."""
+    return {str(word).lstrip("+") for word in summary.get("words", ())}
 
 
 def _experiment(spec: Spec, summary: dict[str, Any], registry: Registry) -> Experiment:

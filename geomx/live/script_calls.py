@@ -78,7 +78,7 @@ class ScriptCalls:
             self.record.computed()
 
     def goes_on(self, steps: int) -> None:
-        """Note that the first local step is that after `steps` of a lost process."""
+        """Note that the first local step is that after `steps` of a process or run before."""
         if self.record is not None:
             self.record.goes_on(steps)
 

@@ -42,7 +42,7 @@ class ScriptRecord:
             self._tensors.append(tensor)
 
     def goes_on(self, steps: int) -> None:
-        """Count steps from `steps` on, as this process takes the place of a lost one."""
+        """Count steps from `steps` on, as those before were made elsewhere."""
         self._earlier = max(self._earlier, steps)
 
     def begins(self) -> None:

@@ -51,6 +51,8 @@ class Spec:
         tcp: Options of WAN connections.
         tensors: All that are trained, in key order: servers take no others. None: a training script
             brings its own.
+        checkpoint: File with which training begins (`geomx.live.checkpoint`); empty: none.
+        rounds_before: Synchronisations that it contains.
     """
 
     cluster: Cluster
@@ -70,6 +72,8 @@ class Spec:
     scenario: tuple[ScenarioEvent, ...] = ()
     tcp: TcpOptions = dataclasses.field(default_factory=TcpOptions)
     tensors: tuple[TensorSpec, ...] | None = None
+    checkpoint: str = ""
+    rounds_before: int = 0
 
     @classmethod
     def of(cls, experiment: Experiment, script: bool = False) -> Spec:

@@ -59,11 +59,15 @@ class StepNotes:
         loop: Its loop, which runs.
         journal: The path of its journal; None: nothing is noted.
         synced: Whether models that are kept survive a failure of the machine (faults.log_sync).
+        first: The step with which this worker's run begins.
     """
 
-    def __init__(self, loop: _core.Loop, journal: Path | None, synced: bool = False) -> None:
+    def __init__(
+        self, loop: _core.Loop, journal: Path | None, synced: bool = False, first: int = 0
+    ) -> None:
         self._loop = loop
         self._synced = synced
+        self._first = first
         self._journal = journal
         self._steps: list[tuple[float, list[float]]] = []  # since the latest note
         self._round = -1  # of the latest note
@@ -112,7 +116,7 @@ class StepNotes:
         notes = [json.loads(text) for text in texts]
         steps = [(seconds, answer) for note in notes for seconds, answer in note["steps"]]
         step, self._round = notes[-1]["step"], notes[-1]["round"]
-        assert len(steps) == step and set(rounds.values()) <= {self._round}
+        assert len(steps) == step - self._first and set(rounds.values()) <= {self._round}
         self._past = Past(step, self._round, steps, values, state)
         return self._past
 
@@ -128,7 +132,7 @@ class StepNotes:
         """
         if self._past is None or step >= self._past.step:
             return False
-        compute_s, answer = self._past.steps[step]
+        compute_s, answer = self._past.steps[step - self._first]
         if isinstance(order, Forward):
             order.compute_s = compute_s
         else:
@@ -140,7 +144,7 @@ class StepNotes:
         if self._past is None or self._journal is None:
             return []
         found = []
-        for step in range(self._past.step):
+        for step in range(self._first, self._past.step):
             path = self._file(step)
             if not path.exists():
                 continue

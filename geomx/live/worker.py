@@ -24,6 +24,7 @@ from geomx.events import Event, Events
 from geomx.experiment import wiring
 from geomx.experiment.native_parts import optimizers, training_optimizers
 from geomx.experiment.rounds import close_early
+from geomx.live.checkpoint import starting
 from geomx.live.exchange import received
 from geomx.live.exchanges import exchange_of
 from geomx.live.journal import Notes, Span
@@ -181,8 +182,8 @@ class LiveWorker:
     def _catch_up(self, keys: Sequence[int]) -> None:
         """Note the rounds of `keys` that have closed without this worker's party."""
         if self._early:
-            reached = self._member.loop.reached
-            self._steps.reach([(key, reached(key)) for key in keys])
+            reached, before = self._member.loop.reached, self._member.spec.rounds_before
+            self._steps.reach([(key, before + reached(key)) for key in keys])
 
     def _note(self, end_ns: int) -> None:
         """Note the step, and keep a copy of the model if it is to be evaluated."""
@@ -235,11 +236,13 @@ class LiveWorker:
         for key, tensor in enumerate(workload.tensors):
             member.loop.declare(key, tensor.elements, shards[key], f"key {tensor.name!r}")
             self._exchange.declare(key, tensor.shape)
-        journal = member.journal
-        path = None if journal is None else Path(journal.path)
-        self._progress = StepNotes(member.loop, path, member.spec.faults.log_sync)
+        if member.spec.rounds_before and not member.late:
+            self._steps.resume(member.spec.rounds_before)
+        path = None if member.journal is None else Path(member.journal.path)
+        first, synced = self._steps.step + 1, member.spec.faults.log_sync
+        self._progress = StepNotes(member.loop, path, synced, first)
         past = self._progress.past()
-        return self._initialise() if past is None else self._resume(past)
+        return self._initialise(shards) if past is None else self._resume(past)
 
     def _resume(self, past: Past) -> int:
         """Continue from the state of this worker's killed process; return the time in ns."""
@@ -253,9 +256,10 @@ class LiveWorker:
         self._waited()
         return _ns(self._member.now())
 
-    def _initialise(self) -> int:
+    def _initialise(self, shards: Sequence[Sequence[Any]]) -> int:
         """Distribute the first worker's parameters to all; return their arrival time in ns."""
         member, loop = self._member, self._member.loop
+        start = starting(member.spec) if self._rank == 0 else None
         if self._rank == 0:  # if restarted, this has an effect only if its predecessor gave none
             if self._global_optimizer is not None:
                 loop.command("optimizer\n" + optimizer_text(self._global_optimizer), member.late)
@@ -263,19 +267,22 @@ class LiveWorker:
                 value = self._parameters[key]
                 if self._model is not None:
                     value = self._model.get(self._model.parameters, key)
-                loop.init(key, as_vector(value))
+                loop.init(key, as_vector(value) if start is None else start.values[key])
         for key in self._keys:
             loop.request(key)
         if member.late:
             self._go_on()
-        return self._waited()
+        began_ns = self._waited()
+        if start is not None and not member.late:
+            start.load_states(member, {k: [each[1] for each in shards[k]] for k in self._keys})
+        return began_ns
 
     def _go_on(self) -> None:
         """Replace a worker that was lost, at the current step of the others."""
         for key in self._keys:
             self._exchange.wait(key)
         self._rounds = [self._exchange.go_on(key) for key in self._keys]
-        self._steps.resume(max(self._rounds))
+        self._steps.resume(self._member.spec.rounds_before + max(self._rounds))
 
     def _waited(self, reply_ns: int = -1) -> int:
         """Wait for the values that the current pass needs.
@@ -324,8 +331,7 @@ class LiveWorker:
     def _step(self, step: int) -> float:
         if self._model is None:
             return math.nan
-        workers = len(self._member.spec.cluster.workers)
-        return self._model.step(step, self._rank, workers)
+        return self._model.step(step, self._rank, len(self._member.spec.cluster.workers))
 
     def _measured(self) -> float:
         """Wait until the step is computed; return the seconds it took, without waits for values."""

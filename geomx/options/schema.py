@@ -280,7 +280,8 @@ class Root:
     # Metrics of a live run.
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
     # Directory of a live run with faults.durable=log whose processes were all killed: resumes it,
-    # with the experiment that the directory contains.
+    # with the experiment that the directory contains. With network=...: a new live run begins with
+    # its parameters, optimizers and steps.
     resume: str | None = None
     # Faults and other events to inject during the run: a list, or the name of a YAML file.
     scenario: Any = field(default_factory=list)

@@ -67,7 +67,7 @@ class PartyHook:
         place = torch.zeros(2, dtype=torch.int64, device=trained[0].device)
         if dist.get_rank() == 0:
             self._store = store or kv.create()
-            if self._store.member.late:
+            if self._store.member.late or self._store.rounds:
                 raise GeomxError(NO_WEIGHTS)
             if self._store.member.virtual:
                 raise GeomxError(NOT_SIMULATED.format("geomx.torch.PartyHook"))

@@ -11,8 +11,8 @@ from geomx.errors import ConfigError, GeomxError
 from geomx.live.torch_exchange import TensorExchange, on_host
 
 NO_WEIGHTS = (
-    "this worker was restarted, and nobody can give it the parameters: workers keep them to "
-    "themselves; choose update='servers', or launch with faults.on_loss=stop"
+    "this worker or its job began before, and nobody can give it the parameters: workers keep "
+    "them to themselves; choose update='servers', or launch with faults.on_loss=stop and no resume"
 )
 """Why a process cannot take the place of a worker that was lost."""
 

@@ -279,7 +279,7 @@ class Optimizer(torch.optim.Optimizer):
         member = self._member
         policy, cluster = member.policy, member.spec.cluster
         if self._in_worker:
-            if member.late:
+            if member.late or self._store.rounds:
                 raise GeomxError(NO_WEIGHTS)
             if not policy.together:
                 name, _ = member.spec.sync
@@ -302,8 +302,9 @@ class Optimizer(torch.optim.Optimizer):
         self._store.init(names, [shaped(parameter) for parameter in named.values()])
         for name, parameter in named.items():
             self._exchange.pull(self._store.entry(name).key, [parameter])
-        if self._member.late:
+        if self._store.rounds:
             self._steps.resume(self._store.rounds)
+        self._store.load_states()
 
     # ---- the parts of a step ----
 

@@ -243,6 +243,11 @@ void init_core(nb::module_& m) {
         self.heartbeat_interval = Nanoseconds(interval_s);
         self.failure_timeout = Nanoseconds(timeout_s);
       }, "interval_s"_a, "timeout_s"_a)
+      .def("party_rounds",
+           [](const NodeConfig& self, Round rounds) {
+             return self.policy ? self.policy->PartyRounds(rounds) : rounds;
+           },
+           "rounds"_a, "On a local server: the rounds of its party that lead to so many global ones.")
       .def("set_recovery", [](NodeConfig& self, double patience_s, double redial_s) {
         self.patience = Nanoseconds(patience_s);
         self.redial = Nanoseconds(redial_s);

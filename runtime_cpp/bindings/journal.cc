@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -15,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "io/clock.h"
@@ -66,6 +68,29 @@ std::optional<Past> PastOf(Loop& loop) {
   return past;
 }
 
+using Saved = std::tuple<Key, std::uint32_t, Round, std::optional<Vector>, nb::bytes>;
+
+std::pair<std::vector<Saved>, std::vector<std::string>> Reopen(Loop& loop, const NodeConfig& config,
+                                                               const std::shared_ptr<JournalFile>& journal) {
+  Reopened reopened;
+  {
+    nb::gil_scoped_release unlocked;
+    reopened = loop.Reopen(config, journal);
+  }
+  std::vector<Saved> shards;
+  for (const SavedShard& shard : reopened.shards) {
+    std::optional<Vector> value;
+    if (shard.value) {
+      auto* const kept = new Buffer(*shard.value);
+      const nb::capsule owner(kept, [](void* data) noexcept { delete static_cast<Buffer*>(data); });
+      value.emplace(kept->data(), std::initializer_list<std::size_t>{kept->size()}, owner);
+    }
+    shards.emplace_back(shard.key, shard.shard, shard.round, std::move(value),
+                        nb::bytes(shard.optimizer.data(), shard.optimizer.size()));
+  }
+  return {std::move(shards), std::move(reopened.notes)};
+}
+
 }  // namespace
 }  // namespace geomx::io
 
@@ -113,6 +138,9 @@ RuntimeError if it cannot be had, another process has it open, or it is damaged.
         "Return the progress of the killed process' application: (its notes, the state of the latest one, "
         "and the rounds and values of keys at that time); None without notes. Declare all tensors before, "
         "and repeat the calls after the note; those that were made have no effect.");
+  m.def("reopened", &Reopen, "loop"_a, "config"_a, "journal"_a,
+        "Return what the journal of a node says, which the loop does not run: of a server, (key, shard, round, "
+        "value or None, state of the optimizer) of every shard; of a worker, its application's notes.");
   m.def("set_clock_ahead", [](double seconds) { clock_ahead = geomx::Nanoseconds(seconds); }, "seconds"_a,
         "Set the seconds by which the run's clock is ahead of time.monotonic(); before any loop exists.");
   m.def("clock_s", [] { return Seconds(Now()); }, "Return the time of the run's clock in seconds.");

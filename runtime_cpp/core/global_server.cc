@@ -80,6 +80,16 @@ void GlobalServer::Exchange(Archive& archive) {
   if (rules_.early) node_.config().round_policy->Exchange(archive);
 }
 
+std::vector<SavedShard> GlobalServer::Saved() const {
+  std::vector<SavedShard> saved;
+  for (const auto& [id, shard] : shards_) {
+    Round round = shard.round;
+    for (const auto& [party, progress] : shard.parties) round = std::max(round, progress.round);
+    saved.push_back(SavedOf(id, shard, round));
+  }
+  return saved;
+}
+
 void GlobalServer::Describe(Digest& digest) const {
   for (const auto& [id, shard] : shards_) {
     shard.sum.Describe(digest);

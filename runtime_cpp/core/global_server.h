@@ -32,6 +32,7 @@ class GlobalServer final : public ServerRole {
   Time NextTimeout() const override { return closing_.empty() ? kNever : closing_.begin()->first; }
   void ListWaits(Waits& waits) const override;
   void Exchange(Archive& archive) override;
+  std::vector<SavedShard> Saved() const override;
   void Describe(Digest& digest) const override;
   const Buffer* Value(Key key, std::uint32_t shard) const;
 

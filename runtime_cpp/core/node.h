@@ -144,6 +144,9 @@ class Node {
   // The current global value of a shard. Null if there is none, or this is no global server.
   const Buffer* GlobalValue(Key key, std::uint32_t shard) const;
 
+  // What a server holds of its shards; empty for other roles. REQUIRES: Resting.
+  std::vector<SavedShard> Saved() const { return role_->Saved(); }
+
   // Writes or reads all state that later calls depend on. To be read by a node that is fresh and has the
   // same configuration. Throws StateError if a plugin's part cannot write its state, or if what is read
   // is no such state. REQUIRES: Resting.

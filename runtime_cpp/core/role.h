@@ -7,11 +7,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/archive.h"
 #include "core/digest.h"
 #include "core/inbox.h"
 #include "core/message.h"
+#include "core/saved_shard.h"
 #include "core/types.h"
 #include "core/wait.h"
 
@@ -64,6 +66,8 @@ class RoleLogic {
   // Returns true if a message of this node is still to be answered: it does not leave before that.
   virtual bool Unanswered() const { return false; }
   virtual void ListWaits(Waits& waits) const = 0;  // see Node::ListWaits
+  // A server's shards; REQUIRES: no device is at work.
+  virtual std::vector<SavedShard> Saved() const { return {}; }
   // Of a server; null: this is none.
   virtual const RoundTimes* times() const { return nullptr; }
   virtual void CountTimes() {}

@@ -89,6 +89,16 @@ void Server::Exchange(Archive& archive) {
   if (node_.config().policy) policy_->Exchange(archive);
 }
 
+std::vector<SavedShard> Server::Saved() const {
+  std::vector<SavedShard> saved;
+  for (const auto& [id, shard] : shards_) {
+    Round round = shard.round + shard.lead;
+    for (const auto& [worker, progress] : shard.workers) round = std::max(round, progress.round);
+    saved.push_back(SavedOf(id, shard, round));
+  }
+  return saved;
+}
+
 void Server::Describe(Digest& digest) const {
   for (const auto& [id, shard] : shards_) {
     shard.sum.Describe(digest);

@@ -27,6 +27,7 @@ class Server final : public ServerRole {
   void OnMember(NodeId member, bool back, Time now) override;
   void ListWaits(Waits& waits) const override;
   void Exchange(Archive& archive) override;
+  std::vector<SavedShard> Saved() const override;
   void Describe(Digest& digest) const override;
 
  private:

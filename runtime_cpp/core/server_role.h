@@ -167,6 +167,9 @@ class ServerRole : public RoleLogic {
   static Round OpenRound(const SummedShard& shard) {
     return shard.round + (shard.sum.merge_count() > 0 ? 1 : 0);
   }
+  static SavedShard SavedOf(const ShardId& id, const SummedShard& shard, Round round) {
+    return {id.first, id.second, round, shard.weights.value(), shard.weights.SaveOptimizer()};
+  }
   // The latest open round of any shard.
   template <class Shards>
   static Round LatestOpen(const Shards& shards) {

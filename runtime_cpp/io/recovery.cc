@@ -83,14 +83,28 @@ void Driver::RecordReceived() {
 // ---- continuing
 // ----------------------------------------------------------------------------------
 
-void Driver::Recover() {
-  const Time began = Now();
+Reopened Driver::Reopen(const NodeConfig& config, std::shared_ptr<JournalFile> journal) {
+  if (node_) throw std::logic_error(name_ + " runs already");
+  if (!journal->begin()) throw JournalError("the journal " + journal->path() + " is empty");
+  node_ = std::make_unique<RecordedNode>(config);
+  journal_ = std::move(journal);
+  SetPeers(config, {});
+  {
+    Replay replay(node_->node(), *this);
+    ReadJournal(replay);
+  }
+  Reopened reopened{node_->node().Saved(), resumed_.notes};
+  journal_ = nullptr;
+  node_ = nullptr;  // it has nothing to say
+  return reopened;
+}
+
+void Driver::ReadJournal(Replay& replay) {
   const JournalBegin& begin = *journal_->begin();
   if (begin.name != name_) {
     throw JournalError("the journal " + journal_->path() + " is that of " + begin.name + ", and not of " +
                        name_);
   }
-  Replay replay(node_->node(), *this);
   try {
     journal_->Read([&](std::span<const std::byte> body, Payload payload) {
       replay.Apply(body, std::move(payload));
@@ -100,6 +114,12 @@ void Driver::Recover() {
     const bool named = what.find(journal_->path()) != std::string::npos;
     throw JournalError(named ? what : "the journal " + journal_->path() + ": " + what);
   }
+}
+
+void Driver::Recover() {
+  const Time began = Now();
+  Replay replay(node_->node(), *this);
+  ReadJournal(replay);
   node_->RecordTo(journal_.get());
   journal_->Add(RecordWriter(RecordKind::kRestart).body(), {});
   restarts_ = replay.restarts() + 1;

@@ -1,0 +1,196 @@
+"""Live runs that begin with what another run has learned: ``resume=DIR network=OTHER``."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geomx import runner
+from geomx.errors import ConfigError, GeomxError
+from geomx.live.checkpoint import Checkpoint
+from geomx.live.journal import durable
+from geomx.results.results import Results
+from tests.test_restarts import DURABLE, NETWORK, TINY, run
+from tests.test_resume import begin, killed
+
+OTHER = {
+    **NETWORK,
+    "parties": {
+        name: {"workers": 1, "uplink_mbps": 200, "downlink_mbps": 300}
+        for name in ("north", "east", "south")
+    },
+}
+"""Three parties, with workers of other names and in another number."""
+
+
+def follow(before: Path, folder: Path, network: Any, *words: str) -> Results:
+    """Run an experiment over a network with the state of another."""
+    file = folder.parent / "other.yaml"
+    file.write_text(str(network))
+    begins = [f"network={file}", f"resume={before}", f"hydra.run.dir={folder}", "sim.max_spans=0"]
+    return runner.run("mode=live", *begins, *words)
+
+
+def first_step(results: Results) -> int:
+    return min(row["iteration"] for row in results.iterations)
+
+
+# ---- the file ----
+
+
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    values = {key: draw.normal(size=3 * key + 2).astype(np.float32) for key in range(3)}
+    cuts = {key: (key + 1, 2 * key + 1) for key in values}
+    states = {(key, shard): draw.bytes(5 * shard) for key in values for shard in range(2)}
+    Checkpoint(7, values, states, cuts).write(tmp_path / "one.npz")
+    found = Checkpoint.read(tmp_path / "one.npz")
+    assert (found.rounds, found.states, found.cuts) == (7, states, cuts)
+    assert found.values.keys() == values.keys()
+    assert all(np.array_equal(found.values[key], values[key]) for key in values)
+
+
+def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    path = tmp_path / "one.npz"
+    whole = Checkpoint(1, {0: np.arange(50, dtype=np.float32)}, {(0, 0): b"state"}, {0: (50,)})
+    whole.write(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: draw.randrange(len(content))])
+    with pytest.raises(GeomxError, match="is no checkpoint, or is damaged"):
+        Checkpoint.read(path)
+    at = content.index(np.arange(50, dtype=np.float32).tobytes()) + draw.randrange(200)
+    damaged = bytearray(content)
+    damaged[at] ^= 1 << draw.randrange(8)
+    path.write_bytes(damaged)
+    with pytest.raises(GeomxError, match="is no checkpoint, or is damaged"):
+        Checkpoint.read(path)
+
+
+# ---- runs ----
+
+
+@pytest.mark.slow(4)
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*TINY, "+accel=[p3,multigps]", "accel.p3.slice_elements=50"],
+        [*TINY, "+sync=hfa", "sync.k1=2", "sync.k2=2"],
+        ["workload.optimizer=adam"],
+    ],
+)
+def test_a_run_in_two_parts_ends_like_one(tmp_path: Path, words: list[str]) -> None:
+    """With the bits of a run that was not interrupted, where nothing but servers keeps a state."""
+    calm = run(tmp_path / "calm", *words, mode="sim")
+    first = run(tmp_path / "first", *words, DURABLE, "iterations=16")
+    second = follow(first.directory, tmp_path / "second", NETWORK, *words, "iterations=40")
+    assert first_step(second) == 16
+    for name, value in calm.parameters().items():
+        assert np.array_equal(value, second.parameters()[name])
+
+
+@pytest.mark.slow(4)
+def test_a_killed_run_goes_on_with_another_number_of_workers(tmp_path: Path, seed: int) -> None:
+    """All at once after a power cut, and again after a second one."""
+    draw = random.Random(seed)
+    killed_at = draw.randint(10, 25)
+    begin(tmp_path / "first", killed_at, draw.uniform(0, 0.05), *TINY)
+    words = [*TINY, "iterations=40"]
+    second = follow(tmp_path / "first", tmp_path / "second", OTHER, *words, DURABLE)
+    begun = first_step(second)
+    assert killed_at <= begun <= killed_at + 3
+    workers = {row["worker"] for row in second.iterations}
+    assert workers == {"north/worker0", "east/worker0", "south/worker0"}
+    assert len(second.iterations) == (40 - begun) * 3
+    fresh = follow(tmp_path / "first", tmp_path / "again", OTHER, *words)
+    for name, value in second.parameters().items():  # the state is the journals', and stays so
+        assert np.array_equal(value, fresh.parameters()[name])
+
+    third = tmp_path / "third"
+    file = f"network={tmp_path / 'other.yaml'}"
+    again = [file, f"resume={tmp_path / 'first'}", f"hydra.run.dir={third}", *words, DURABLE]
+    if killed(third, draw.randint(1, 8), 0.0, *again):
+        runner.run("mode=live", f"resume={third}")
+        with np.load(third / "parameters.npz") as found:
+            for name, value in second.parameters().items():
+                assert np.array_equal(value, found[name])
+
+
+SCRIPT = """
+import numpy as np
+from geomx import kv
+store = kv.create("dist_sync")
+store.set_optimizer("sgd", learning_rate=0.1, momentum=0.9)
+store.init("weight", np.ones(5, np.float32))
+store.init("bias", np.full(9, 2.0, np.float32))
+for step in range(store.rounds, {steps}):
+    for name in ("weight", "bias"):
+        value = store.pull(name)
+        store.push(name, (value / 2 + step) / store.num_all_workers)
+values = {{name: store.pull(name) for name in ("weight", "bias")}}
+if store.is_master_worker:
+    np.savez("{out}", rounds=store.rounds, **values)
+"""
+
+
+@pytest.mark.slow(3)
+def test_a_script_goes_on_with_another_number_of_workers(tmp_path: Path) -> None:
+    """Its optimizer keeps its momentum on the servers."""
+
+    def made(steps: int, network: dict[str, Any], *words: str) -> dict[str, Any]:
+        out, file = tmp_path / "out.npz", tmp_path / "network.yaml"
+        file.write_text(str(network))
+        script = tmp_path / "train.py"
+        script.write_text(SCRIPT.format(steps=steps, out=out))
+        command = [sys.executable, "-m", "geomx", "launch", f"network={file}", *words]
+        done = subprocess.run(
+            [*command, "--", sys.executable, str(script)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        with np.load(out) as found:
+            return dict(found)
+
+    before = tmp_path / "before"
+    whole = made(12, NETWORK)
+    made(5, NETWORK, DURABLE, "faults.on_loss=wait", f"hydra.run.dir={before}")
+    rest = made(12, OTHER, f"resume={before}")
+    assert (whole.pop("rounds"), rest.pop("rounds")) == (0, 5)
+    for name, value in whole.items():
+        assert np.allclose(value, rest[name], rtol=1e-5)
+
+
+# ---- refusals ----
+
+
+@pytest.mark.slow(2)
+def test_what_a_run_cannot_begin_with_is_named(tmp_path: Path) -> None:
+    first = run(tmp_path / "first", *TINY, DURABLE, "iterations=4")
+
+    def refusal(*words: str, before: Path = first.directory) -> str:
+        with pytest.raises(ConfigError) as error:
+            follow(before, tmp_path / "second", OTHER, *words)
+        return str(error.value)
+
+    assert "begins live runs only: add mode=live" in refusal(*TINY, "mode=sim")
+    assert "trained tensors of other sizes than this run" in refusal("workload=digits_cnn")
+    (tmp_path / "empty").mkdir()
+    assert "has no journals" in refusal(*TINY, before=tmp_path / "empty")
+    journal = durable(first.directory, "hub/global_server0")
+    content = journal.read_bytes()
+    damaged = bytearray(content)
+    damaged[len(content) // 2] ^= 1
+    journal.write_bytes(damaged)
+    assert "has no state to begin with: " in refusal(*TINY)
+    journal.unlink()
+    assert "it has no journal of hub/global_server0" in refusal(*TINY)
