@@ -16,6 +16,7 @@ from typing import Any
 from geomx import _core
 from geomx.errors import NodeLost
 from geomx.frameworks.mxnet_loader import load_mxnet
+from geomx.frameworks.mxnet_memory import address_of
 from geomx.live.member import naming_the_lost
 from geomx.live.script_calls import FOREVER_S
 
@@ -32,9 +33,7 @@ class _Buffer:
     @classmethod
     def of(cls, shape: Sequence[int]) -> _Buffer:
         array = mx.nd.empty(tuple(shape) or (1,), dtype="float32")
-        data = ctypes.c_void_p()
-        mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(data)))
-        return cls(array, data.value or 0)
+        return cls(array, address_of(array))
 
     @property
     def handle(self) -> int:

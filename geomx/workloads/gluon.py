@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx.frameworks.mxnet_loader import load_mxnet
+from geomx.frameworks.mxnet_memory import Overwritten
 from geomx.workload import TensorSpec
 from geomx.workloads.images import Images, batch_indices, own_slice, pixels
 
@@ -42,10 +43,12 @@ class GluonModel:
         self._seed = seed
         self._network = _network(self._mx)
         self._judge: Any = None  # a second network, so that evaluation does not touch parameters
+        self._judged: list[Overwritten] = []  # its parameters
         self._loss = self._mx.gluon.loss.SoftmaxCrossEntropyLoss()
         trained = list(self._network.collect_params().values())
         self.parameters: Sequence[Any] = [parameter.data() for parameter in trained]
         self.gradients: Sequence[Any] = [parameter.grad() for parameter in trained]
+        self._memory = [Overwritten(array) for array in self.parameters]
         generator = np.random.default_rng(seed)
         for key, tensor in enumerate(tensors):
             self.set(key, _xavier(tensor.shape, generator))
@@ -69,15 +72,16 @@ class GluonModel:
 
     def set(self, key: int, value: NDArray[np.float32]) -> None:
         """Overwrite parameter `key`; waits for operations that still read it."""
-        self.parameters[key][:] = value
+        self._memory[key].set(value)
 
     def evaluate(self, parameters: Sequence[NDArray[np.float32]]) -> tuple[float, float]:
         """Return accuracy (0..1) and mean loss of `parameters` on the whole held-out set."""
         if self._judge is None:
             self._judge = _network(self._mx)
-        judge = self._judge.collect_params().values()
-        for parameter, value in zip(judge, parameters, strict=True):
-            parameter.data()[:] = value
+            judge = self._judge.collect_params().values()
+            self._judged = [Overwritten(parameter.data()) for parameter in judge]
+        for memory, value in zip(self._judged, parameters, strict=True):
+            memory.set(value)
         images, labels = self._images.held_out, self._images.held_out_labels
         correct, loss = 0, 0.0
         for start in range(0, len(images), _EVALUATION_BATCH):
