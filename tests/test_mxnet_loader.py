@@ -18,6 +18,7 @@ import pytest
 
 from geomx.errors import ConfigError
 from geomx.frameworks import mxnet_loader
+from geomx.frameworks.mxnet_memory import Overwritten
 from geomx.frameworks.mxnet_operators import operators_later
 
 pytestmark = [pytest.mark.slow, pytest.mark.interpreter]
@@ -292,3 +293,19 @@ def test_another_version_of_mxnet_is_imported_unchanged(
     assert sys.meta_path == finders
     for name in [name for name in sys.modules if name.split(".")[0] == "mxnet"]:
         monkeypatch.delitem(sys.modules, name)
+
+
+# ---- memory ----
+
+
+@needs_mxnet
+def test_an_array_that_is_being_made_is_overwritten_in_its_own_memory(seed: int) -> None:
+    mx = mxnet_loader.load_mxnet()
+    draw = np.random.default_rng(seed)
+    for _ in range(300):
+        array = mx.nd.zeros((16, 1, 5, 5)).copyto(mx.cpu())  # whose memory a thread takes
+        memory = Overwritten(array)
+        for _ in range(2):
+            value = draw.normal(size=array.shape).astype(np.float32)
+            memory.set(value)
+            assert (array.asnumpy() == value).all()

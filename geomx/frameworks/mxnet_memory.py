@@ -15,7 +15,12 @@ from geomx.frameworks.mxnet_loader import load_mxnet
 
 
 def address_of(array: Any) -> int:
-    """Return the address of an array's first element, when all that writes it has ended."""
+    """Return the address of an array's first element, when all that writes it has ended.
+
+    Memory is taken by the first operation that writes the array, in one of MXNet's threads. An
+    address that is asked for meanwhile may be that of other memory, which the array then drops.
+    """
+    array.wait_to_read()
     base = load_mxnet().base
     data = ctypes.c_void_p()
     base.check_call(base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(data)))
