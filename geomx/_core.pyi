@@ -33,7 +33,7 @@ class OptimizerFactory:
     """A handle of a plugin's optimizer."""
 
 class RoundPolicy:
-    """A handle of the global servers' part of a sync policy."""
+    """A handle of the part of a sync policy that closes a server's rounds."""
 
 class PartyPolicy:
     """A handle of a local server's part of a sync policy."""
@@ -96,11 +96,22 @@ class NodeConfig:
         """
 
     def set_round_policy(self, policy: RoundPolicy) -> None:
-        """On a global server: set when rounds close, if `early_rounds`."""
+        """On a server: set when its rounds close, if `early_rounds`."""
+
+    @property
+    def parameter_scales(self) -> dict[int, float]:
+        """
+        On a local server with a round policy: the factors of workers that push parameters, by id.
+        """
+
+    @parameter_scales.setter
+    def parameter_scales(self, arg: Mapping[int, float], /) -> None: ...
 
     @property
     def early_rounds(self) -> bool:
-        """Whether global rounds may close without parties that are late."""
+        """
+        Whether rounds of some servers may close without members that are late.
+        """
 
     @early_rounds.setter
     def early_rounds(self, arg: bool, /) -> None: ...

@@ -48,6 +48,7 @@ class Members:
         self._replaced: Counter[int] = Counter()  # times, by node
         self.out_of_reach: Callable[[int], bool] = lambda node: False
         self._left = False  # a worker has completed its training
+        self._gone: set[int] = set()  # workers whose node has left
         self._end = simulation.env.event()
 
     @classmethod
@@ -141,21 +142,27 @@ class Members:
     def _train(self, worker: Worker) -> None:
         self._simulation.workers[worker.spec.id] = worker
         self._training.add(worker.spec.id)
+        self._gone.discard(worker.spec.id)
         process = self._simulation.env.process(self._life(worker))
         self._processes[worker.spec.id] = process
 
     def _life(self, worker: Worker) -> Generator[simpy.Event, Any, None]:
-        simulation = self._simulation
         try:
             yield from worker.run()
         except simpy.Interrupt:
             self._training.discard(worker.spec.id)
             return
         self._training.discard(worker.spec.id)
-        self._left = True
-        simulation.fabric.leave(worker.spec.id, simulation.env.now)
+        self.depart(worker)
         if not self._training:
             self._succeed()
+
+    def depart(self, worker: Worker) -> None:
+        """Let a worker that is done leave: later rounds do not wait for it. Once is enough."""
+        self._left = True
+        if worker.spec.id not in self._gone:
+            self._gone.add(worker.spec.id)
+            self._simulation.fabric.leave(worker.spec.id, self._simulation.env.now)
 
     def _succeed(self) -> None:
         if not self._end.triggered:

@@ -20,7 +20,6 @@ from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
-from geomx.experiment.rounds import close_early
 from geomx.experiment.wiring import PlacedShard
 from geomx.limits.watchdog import if_abandoned
 from geomx.pages import page
@@ -100,6 +99,8 @@ class ScriptSimulation(Simulation):
         """Note that a worker has left the run."""
         if worker.rank == 0:
             self.recorder.parameters(self.scripts[0].values())
+        if self.members:
+            self.members.depart(worker)  # rounds that close early go on without it
         if self.all_left:
             for other in self.scripts:
                 other.wake()
@@ -165,12 +166,6 @@ def simulate_script(
     if experiment.faults.continues:
         remedy = "must be stop where a script is simulated"
         raise ConfigError("faults.on_loss", experiment.faults.on_loss, remedy)
-    if close_early(experiment.cluster, experiment.selection, experiment.faults):
-        remedy = (
-            "closes rounds without parties that are late, which no simulated script supports: "
-            "choose options with which rounds wait for all"
-        )
-        raise ConfigError("sync", experiment.selection.sync[0], remedy)
     experiment = replace(
         experiment, workload=script_workload.of(command), numerics=True, iterations=0, mode="sim"
     )

@@ -360,3 +360,35 @@ def test_a_scenario_disturbs_a_script(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_lost_node_ends_a_simulated_script(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"faults\.on_loss=continue: must be stop"):
         simulated(tmp_path, "", "faults.on_loss=continue")
+
+
+ROUNDS = """
+import numpy as np, geomx.kv
+store = geomx.kv.create("dist_sync")
+rank = store.global_rank
+values = {"a": np.zeros(40, np.float32), "b": np.ones((3, 5), np.float32)}
+store.init(list(values), list(values.values()))
+for step in (rhythm := store.rhythm(8)):
+    geomx.sleep(0.4 * rank)  # in a live run as well, so that the same worker is late
+    for value in values.values():
+        value -= 0.1 * (value - rank - 1)
+    rhythm.exchange(values)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", ["fedbuff", "diloco"])
+@pytest.mark.needs("fedbuff", "diloco")
+def test_rounds_that_close_early_are_those_of_a_launched_script(
+    sync: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = ("sync.k=1",) if sync == "fedbuff" else ("sync.quorum=1", "sync.deadline_s=0")
+    words = (f"+sync={sync}", "sync.h=2", *own)
+    first = simulated(tmp_path, ROUNDS, *words)
+    second = run_script(*composed(tmp_path, words, "live"))
+    assert first.summary["participation"]["late"] > 0
+    assert first.summary["participation"] == second.summary["participation"]
+    assert _sent(first) == _sent(second)
+    for name, value in first.parameters().items():
+        np.testing.assert_array_equal(value, second.parameters()[name])

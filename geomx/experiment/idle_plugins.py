@@ -21,9 +21,8 @@ from geomx.experiment.native_parts import chosen_optimizers, part
 from geomx.experiment.wiring import MOST_SHARD_ELEMENTS, hop
 from geomx.limits.rules import hook_limited
 from geomx.plugin.coordination import Overlay
-from geomx.plugin.groups import groups_of
 from geomx.plugin.parts import ByTurns, Shard, cut_evenly
-from geomx.plugin.selection import Selection
+from geomx.plugin.selection import Selection, closes_parties_early
 from geomx.workload import TensorSpec
 
 MOST_LINKS = 200
@@ -118,11 +117,15 @@ class _Looking:
         """Check `geomx_overlay`."""
         policy = self.selection.sync_policy(self.cluster)
         together, workers_together = policy.together, policy.workers_together
-        groups = groups_of(self.cluster, together, workers_together)
-        for group in groups:
+        for group in self.selection.groups(self.cluster):
             overlay: Overlay | None = self._answered("geomx_overlay", label, group=group)
             if overlay is not None and (overlay.push or overlay.pull):
                 return None
+        if closes_parties_early(policy, self.cluster):
+            return (
+                f"under sync={self.sync} parties do not wait for all their workers, which are thus "
+                "no group whose members could talk with each other"
+            )
         if together and workers_together:
             return "there is no group of two members or more that it lets talk with each other"
         if not workers_together:

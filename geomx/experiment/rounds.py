@@ -1,4 +1,4 @@
-"""Global rounds that close without parties that are late: who asks for them, and for what nodes."""
+"""Rounds that close without parties or workers that are late: who asks for them, for what nodes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from geomx.errors import ConfigError
 from geomx.experiment.native_parts import blaming
 from geomx.options.schema import FaultOptions
 from geomx.plugin.parts import Native
-from geomx.plugin.selection import Selection
+from geomx.plugin.rounds import RoundPolicy
+from geomx.plugin.selection import Selection, closes_parties_early
 
 
 def close_early(cluster: Cluster, selection: Selection, faults: FaultOptions) -> bool:
-    """Return whether global rounds may close without parties that are late.
+    """Return whether some rounds may close without parties or workers that are late.
 
     Args:
         cluster: All nodes.
@@ -22,7 +23,15 @@ def close_early(cluster: Cluster, selection: Selection, faults: FaultOptions) ->
         faults: Treatment of lost nodes, which may say so too.
     """
     policy = selection.sync_policy(cluster)
-    return faults.quorum is not None or policy.round_policy(cluster) is not None
+    if faults.quorum is not None or policy.round_policy(cluster) is not None:
+        return True
+    return _parties_close_early(cluster, selection, faults)
+
+
+def _parties_close_early(cluster: Cluster, selection: Selection, faults: FaultOptions) -> bool:
+    if faults.party_quorum is not None:
+        return True
+    return closes_parties_early(selection.sync_policy(cluster), cluster)
 
 
 def may_lack_some(cluster: Cluster, selection: Selection, faults: FaultOptions) -> bool:
@@ -55,19 +64,33 @@ def set_rounds(
     if not close_early(cluster, selection, faults):
         return
     config.early_rounds = True
-    if node.role != "global_server":
-        return
-    if faults.quorum is not None:
-        parties, deadline_s = faults.quorum_of(len(cluster.parties)), faults.deadline_s or 0.0
-        config.set_round_policy(_core.quorum_rounds(parties, deadline_s))
-        return
-    side = selection.sync_policy(cluster).round_policy(cluster)
-    label = selection.sync_label(cluster)
-    with blaming(label, side):
-        if isinstance(side, Native):
-            config.set_round_policy(_core.native_rounds(side.name, dict(side.options)))
-        else:
-            config.set_round_policy(_core.python_rounds(side, label))
+    policy, label = selection.sync_policy(cluster), selection.sync_label(cluster)
+    side: Native | RoundPolicy | None = None
+    quorum: tuple[int, float] | None = None
+    if node.role == "server":
+        party = cluster.party_of(node)
+        side = policy.party_round_policy(cluster, party)
+        if faults.party_quorum is not None:
+            members = len(party.workers)
+            workers = min(faults.party_quorum_of(members), members)
+            quorum = (workers, faults.party_deadline_s or 0.0)
+        if (side or quorum) and policy.exchange == "parameters":
+            scales = {each.id: policy.push_scale(cluster, each) for each in party.workers}
+            config.parameter_scales = scales
+    elif node.role == "global_server" and policy.together:
+        side = policy.round_policy(cluster)
+        if faults.quorum is not None:
+            quorum = (faults.quorum_of(len(cluster.parties)), faults.deadline_s or 0.0)
+        elif side is None:  # parties may close rounds after the others' last: those have left
+            quorum = (len(cluster.parties), 0.0)
+    if quorum is not None:
+        config.set_round_policy(_core.quorum_rounds(*quorum))
+    elif side is not None:
+        with blaming(label, side):
+            if isinstance(side, Native):
+                config.set_round_policy(_core.native_rounds(side.name, dict(side.options)))
+            else:
+                config.set_round_policy(_core.python_rounds(side, label))
 
 
 def needs_all(cluster: Cluster, selection: Selection) -> Iterator[tuple[str, str]]:
@@ -95,38 +118,52 @@ def needs_all(cluster: Cluster, selection: Selection) -> Iterator[tuple[str, str
 
 
 def check_rounds(cluster: Cluster, selection: Selection, faults: FaultOptions) -> None:
-    """Check that global rounds can close without parties that are late, if anyone asks for it.
+    """Check that rounds can close without parties or workers that are late, if anyone asks for it.
 
     Raises:
-        ConfigError: The quorum is larger than the number of parties; two rules close rounds; the
+        ConfigError: A quorum is larger than the number of members; two rules close rounds; the
             sync algorithm has no common rounds, or plans the steps of all workers; or logs cannot
             repeat who was late.
     """
-    if not close_early(cluster, selection, faults):
-        return
-    policy, (name, _) = selection.sync_policy(cluster), selection.sync
-    if policy.round_policy(cluster) is not None:
+    policy = selection.sync_policy(cluster)
+    own = policy.round_policy(cluster) is not None
+    own_in_parties = closes_parties_early(policy, cluster)
+    if own or own_in_parties:
         _check_policy(selection, faults)
-        return
-    assert faults.quorum is not None
-    remedy = "leave faults.quorum and faults.deadline_s out"
-    parties = len(cluster.parties)
-    if faults.quorum > parties:
-        raise ConfigError("faults.quorum", faults.quorum, f"must be at most {parties}, the parties")
-    if not policy.together:
-        why = f"sync={name} applies each party's push by itself and has no common rounds"
-        raise ConfigError("faults.quorum", faults.quorum, f"{why}; {remedy}")
+    if faults.quorum is not None and not own:
+        of = "applies each party's push by itself" if not policy.together else ""
+        _check_quorum(cluster, selection, "quorum", faults.quorum, len(cluster.parties), of)
+    if faults.party_quorum is not None and not own_in_parties:
+        most = max(len(party.workers) for party in cluster.parties)
+        of = "applies each worker's push by itself" if not policy.workers_together else ""
+        _check_quorum(cluster, selection, "party_quorum", faults.party_quorum, most, of)
+
+
+def _check_quorum(
+    cluster: Cluster, selection: Selection, key: str, quorum: float, most: int, alone: str
+) -> None:
+    """Check a quorum of the options; `alone` says why there are no common rounds, or is empty."""
+    name, _ = selection.sync
+    remedy = f"leave faults.{key} and faults.{key.replace('quorum', 'deadline_s')} out"
+    if quorum > most:
+        whom = "the parties" if key == "quorum" else "the workers of the largest party"
+        raise ConfigError(f"faults.{key}", quorum, f"must be at most {most}, {whom}")
+    if alone:
+        why = f"sync={name} {alone} and has no common rounds"
+        raise ConfigError(f"faults.{key}", quorum, f"{why}; {remedy}")
     if selection.coordinators(cluster):
         why = f"sync={name} plans the steps of all workers so that none is late"
-        raise ConfigError("faults.quorum", faults.quorum, f"{why}; {remedy}")
+        raise ConfigError(f"faults.{key}", quorum, f"{why}; {remedy}")
 
 
 def _check_policy(selection: Selection, faults: FaultOptions) -> None:
     name, _ = selection.sync
     does = f"sync={name} decides itself when rounds close"
-    if faults.quorum is not None:
-        remedy = f"{does}; leave faults.quorum and faults.deadline_s out"
-        raise ConfigError("faults.quorum", faults.quorum, remedy)
+    for key, quorum in (("quorum", faults.quorum), ("party_quorum", faults.party_quorum)):
+        if quorum is not None:
+            deadline = key.replace("quorum", "deadline_s")
+            remedy = f"{does}; leave faults.{key} and faults.{deadline} out"
+            raise ConfigError(f"faults.{key}", quorum, remedy)
     if faults.durable == "log":
         remedy = (
             f"{does}, and workers' logs cannot repeat the steps that they leave out when they are "

@@ -57,6 +57,13 @@ def restart_delay_s(number: int) -> float:
     return min(10.0, 0.05 * 4.0 ** min(number - 1, 8))
 
 
+def _number_of(quorum: float | None, members: int) -> int:
+    """Return a quorum, which may be a share of `members`, as a number; 0: all."""
+    if quorum is None:
+        return 0
+    return int(quorum) if quorum >= 1 else math.ceil(quorum * members - 1e-9)
+
+
 @dataclass
 class FaultOptions:
     """Treatment of lost links and nodes."""
@@ -73,6 +80,9 @@ class FaultOptions:
     quorum: Annotated[float | None, Gt(0)] = None
     # Seconds for which a global round then waits for the others.
     deadline_s: Annotated[float | None, Ge(0)] = None
+    # The same of the rounds of each party: workers (below 1: their share), and seconds.
+    party_quorum: Annotated[float | None, Gt(0)] = None
+    party_deadline_s: Annotated[float | None, Ge(0)] = None
     # Upper bound on the seconds between two attempts to reconnect; the first ones are sooner.
     redial_s: Annotated[float, Interval(ge=0.02, le=60)] = 1.0
     # log: nodes log what they receive in the folder durable/ of the run, and are restarted from
@@ -119,27 +129,39 @@ class FaultOptions:
             raise ConfigError(
                 "standby", self.standby, "has no effect without faults.durable=replica"
             )
-        if self.quorum is None and self.deadline_s is not None:
-            raise ConfigError("deadline_s", self.deadline_s, "has no effect without faults.quorum")
-        if self.quorum is None:
+        self._check_quorum("", self.quorum, self.deadline_s, "parties")
+        self._check_quorum("party_", self.party_quorum, self.party_deadline_s, "workers")
+
+    def _check_quorum(
+        self, of: str, quorum: float | None, deadline_s: float | None, members: str
+    ) -> None:
+        if quorum is None and deadline_s is not None:
+            remedy = f"has no effect without faults.{of}quorum"
+            raise ConfigError(f"{of}deadline_s", deadline_s, remedy)
+        if quorum is None:
             return
-        if self.quorum >= 1 and self.quorum != int(self.quorum):
-            remedy = "must be a whole number of parties, or a share of them below 1"
-            raise ConfigError("quorum", self.quorum, remedy)
-        if self.deadline_s is None:
+        if quorum >= 1 and quorum != int(quorum):
+            remedy = f"must be a whole number of {members}, or a share of them below 1"
+            raise ConfigError(f"{of}quorum", quorum, remedy)
+        if deadline_s is None:
             remedy = (
-                "needs faults.deadline_s, the seconds for which a round then waits for the others"
+                f"needs faults.{of}deadline_s, the seconds for which a round then waits for the "
+                "others"
             )
-            raise ConfigError("quorum", self.quorum, remedy)
+            raise ConfigError(f"{of}quorum", quorum, remedy)
         if not self.continues:
-            remedy = "needs faults.on_loss=continue, with which rounds close without some parties"
-            raise ConfigError("quorum", self.quorum, remedy)
+            remedy = (
+                f"needs faults.on_loss=continue, with which rounds close without some {members}"
+            )
+            raise ConfigError(f"{of}quorum", quorum, remedy)
 
     def quorum_of(self, parties: int) -> int:
         """Return the number of parties, of `parties`, with which a round may close; 0: all."""
-        if self.quorum is None:
-            return 0
-        return int(self.quorum) if self.quorum >= 1 else math.ceil(self.quorum * parties - 1e-9)
+        return _number_of(self.quorum, parties)
+
+    def party_quorum_of(self, workers: int) -> int:
+        """Return the number of workers, of `workers`, with which a party's may close; 0: all."""
+        return _number_of(self.party_quorum, workers)
 
     def suspect_after_s(self, runtime: RuntimeOptions) -> float:
         """Return the seconds of silence after which a peer is suspect."""

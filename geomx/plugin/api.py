@@ -13,7 +13,7 @@ from pathlib import Path
 
 from geomx.errors import PluginError
 
-api_version = "2.6"
+api_version = "2.7"
 
 PLUGINS: dict[str, tuple[str, ...]] = {
     "geomx": (

@@ -16,6 +16,7 @@ from geomx.cluster import NodeSpec
 from geomx.errors import PluginError
 from geomx.plugin.coordination import Coordinator, Site
 from geomx.plugin.parts import Native
+from geomx.plugin.rounds import RoundPolicy
 
 _ALIKE = 0.88  # similarity of difflib: one letter added, omitted or swapped in eight or more
 _OPTIONAL_METHODS = {
@@ -146,6 +147,17 @@ class Held:
         for option, value in answer.options.items():
             if not isinstance(value, numbers.Real | np.number):
                 raise self.broken(f"{where}[{option!r}]", "a number", value)
+        return answer
+
+    def rounds(self, method: str, answer: Any) -> Native | RoundPolicy | None:
+        """Return `answer` if it closes rounds, or is None; otherwise raise `PluginError`."""
+        if answer is None:
+            return None
+        if isinstance(answer, Native):
+            return self.native(method, answer, "rounds")
+        if not isinstance(answer, RoundPolicy):
+            raise self.broken(method, "a RoundPolicy, a Native or None", answer)
+        check_names(self.label, RoundPolicy, answer)
         return answer
 
     def site(self, method: str, answer: Any, hosts: Sequence[NodeSpec], where: str) -> Site:

@@ -1,10 +1,9 @@
 """Checks what plugins' sync policies, placements and partitioners return against the contracts.
 
 `geomx.plugin.selection` wraps each of these objects in one of the classes below, which check every
-result, in both modes and for scripts with their own training loop. A result that the contract does
-not allow raises a `PluginError` with the plugin, the hook, the class, the method and what is
-allowed. Parts on the data path (codecs, slicers, party policies, coordinators, optimizers) are
-checked where the core calls them (runtime_cpp/bindings/python_*.cc).
+result, in both modes and for scripts. A result that the contract does not allow raises a
+`PluginError` with the plugin, the hook, the class, the method and what is allowed. Parts on the
+data path (codecs, party policies and so on) are checked in runtime_cpp/bindings/python_*.cc.
 
 A public method or attribute whose name is almost one that geomx uses is refused as misspelt
 (`check_names`). Otherwise, the method of the base class would silently be used instead.
@@ -167,17 +166,21 @@ class CheckedPolicy(SyncPolicy):
 
     def round_policy(self, cluster: Cluster) -> Native | RoundPolicy | None:
         """See `SyncPolicy.round_policy`."""
-        answer, held = self._policy.round_policy(cluster), self._held
-        if answer is None:
-            return None
-        if not (self.together and self.workers_together) or self._policy.coordinators(cluster):
-            raise held.broken("round_policy()", "None without common, unplanned rounds", answer)
-        if isinstance(answer, Native):
-            return held.native("round_policy()", answer, "rounds")
-        if not isinstance(answer, RoundPolicy):
-            raise held.broken("round_policy()", "a RoundPolicy, a Native or None", answer)
-        check_names(held.label, RoundPolicy, answer)
-        return answer
+        answer = self._policy.round_policy(cluster)
+        return self._rounds("round_policy()", answer, cluster, self.together)
+
+    def party_round_policy(self, cluster: Cluster, party: Party) -> Native | RoundPolicy | None:
+        """See `SyncPolicy.party_round_policy`."""
+        answer = self._policy.party_round_policy(cluster, party)
+        return self._rounds("party_round_policy()", answer, cluster, True)
+
+    def _rounds(
+        self, method: str, answer: Any, cluster: Cluster, together: bool
+    ) -> Native | RoundPolicy | None:
+        common = together and self.workers_together and not self._policy.coordinators(cluster)
+        if answer is not None and not common:
+            raise self._held.broken(method, "None without common, unplanned rounds", answer)
+        return self._held.rounds(method, answer)
 
 
 class CheckedWorker(WorkerSync):

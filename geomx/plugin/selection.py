@@ -186,14 +186,20 @@ class Selection:
         built = answers[0][0]
         return built.plugin.name, f"{built.label}: geomx_optimizer", answer
 
+    def groups(self, cluster: Cluster) -> list[Group]:
+        """Return the groups that an overlay may serve: whose root waits for all members."""
+        policy = self.sync_policy(cluster)
+        early = closes_parties_early(policy, cluster)
+        return groups_of(
+            cluster, _wait_for_all(policy, cluster), policy.workers_together and not early
+        )
+
     def overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
         """Return the groups with an overlay, and their overlays (`geomx_overlay`)."""
         return self.once(cluster, Selection._find_overlays)
 
     def _find_overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
-        policy = self.sync_policy(cluster)
-        groups = groups_of(cluster, _wait_for_all(policy, cluster), policy.workers_together)
-        answers = [(group, self._overlay(group)) for group in groups]
+        answers = [(group, self._overlay(group)) for group in self.groups(cluster)]
         return [(group, overlay) for group, overlay in answers if overlay is not None]
 
     def once(self, cluster: Cluster, find: Callable[[Selection, Cluster], Found]) -> Found:
@@ -366,4 +372,11 @@ def _hook_of(answer: Any) -> str:
 
 def _wait_for_all(policy: SyncPolicy, cluster: Cluster) -> bool:
     """Return whether rounds of the global servers wait for all parties."""
-    return policy.together and policy.round_policy(cluster) is None
+    early = policy.round_policy(cluster) is not None or closes_parties_early(policy, cluster)
+    return policy.together and not early
+
+
+def closes_parties_early(policy: SyncPolicy, cluster: Cluster) -> bool:
+    """Return whether the policy closes rounds of parties without workers that are late."""
+    parties = cluster.parties
+    return any(policy.party_round_policy(cluster, party) is not None for party in parties)

@@ -213,6 +213,22 @@ class SyncPolicy:
         """
         return None
 
+    def party_round_policy(self, cluster: Cluster, party: Party) -> Native | RoundPolicy | None:
+        """Return what closes the rounds of a party, to which its workers contribute.
+
+        Args:
+            cluster: All nodes.
+            party: The party of the local server.
+
+        Returns:
+            An object that decides when a round closes without workers that are late, and what each
+            contribution counts; None if every round waits for all workers of the party. The sum
+            then stands for all of them. Needs `workers_together`, and no coordinators. There are
+            then no overlays, and optimizers stay at the global servers, whose rounds wait for all
+            parties that will still push (or as `round_policy` says).
+        """
+        return None
+
 
 class WorkerSync:
     """A worker's part of a sync policy: when the worker synchronises, and when it ends.

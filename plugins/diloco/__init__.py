@@ -18,7 +18,8 @@ Decoupled DiLoCo (Douillard et al., 2026, arXiv 2604.21428) closes the round of 
 count in the next round. With `weights` ``tokens`` a party's weight is tokens * (tokens / steps): a
 contribution of fewer local steps counts less. What differs: the deadline is fixed and does not
 adapt to the time that is left of a step, and changes are averaged, not their norms and directions
-apart.
+apart. `party_quorum` and `party_deadline_s` are the same inside every party: a round of a party
+closes without its slowest workers.
 """
 
 from __future__ import annotations
@@ -60,12 +61,19 @@ class DiLoCoConfig:
     """Parties with which a round may close without the others; null: all that take part."""
     deadline_s: Annotated[float | None, Ge(0), Unit("s")] = None
     """Seconds for which it then waits for the others; null: 0."""
+    party_quorum: Annotated[int | None, Ge(1), Unit("workers")] = None
+    """Workers with which a party's round may close without its others; null: all that take part."""
+    party_deadline_s: Annotated[float | None, Ge(0), Unit("s")] = None
+    """Seconds for which it then waits for these; null: 0."""
     weights: Annotated[str, OneOf(("equal", "tokens"))] = "equal"
     """Weights in the mean: ``equal`` for all workers, or by the ``tokens`` behind a change."""
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None and self.quorum is None:
             raise ConfigError("deadline_s", self.deadline_s, "has no effect without quorum")
+        if self.party_deadline_s is not None and self.party_quorum is None:
+            remedy = "has no effect without party_quorum"
+            raise ConfigError("party_deadline_s", self.party_deadline_s, remedy)
         if self.tau >= self.h:
             remedy = f"must be below h={self.h}, so that an answer is applied before the next push"
             raise ConfigError("tau", self.tau, remedy)
@@ -133,10 +141,28 @@ class DiLoCoPolicy(SyncPolicy):
         if config.quorum is not None and config.quorum > parties:
             remedy = f"must be at most {parties}, the parties"
             raise ConfigError("sync.quorum", config.quorum, remedy)
+        return self._rounds(config.quorum or parties, config.deadline_s)
+
+    def party_round_policy(self, cluster: Cluster, party: Party) -> Native | None:
+        """Return the same policy for the rounds of a party, which need not wait for all workers.
+
+        Raises:
+            ConfigError: All parties have fewer workers than the quorum.
+        """
+        config, workers = self.config, len(party.workers)
+        if config.party_quorum is None:
+            return None
+        most = max(len(each.workers) for each in cluster.parties)
+        if config.party_quorum > most:
+            remedy = f"must be at most {most}, the workers of the largest party"
+            raise ConfigError("sync.party_quorum", config.party_quorum, remedy)
+        return self._rounds(min(config.party_quorum, workers), config.party_deadline_s)
+
+    def _rounds(self, quorum: int, deadline_s: float | None) -> Native:
         options = {
-            "quorum": float(config.quorum or parties),
-            "deadline_s": config.deadline_s or 0.0,
-            "by_tokens": float(config.weights == "tokens"),
+            "quorum": float(quorum),
+            "deadline_s": deadline_s or 0.0,
+            "by_tokens": float(self.config.weights == "tokens"),
         }
         return Native("rounds", "diloco", options)
 

@@ -10,6 +10,9 @@ A party whose change arrives after the buffer that it was meant for is answered 
 change is in the next buffer. What differs from the publication: a party waits for the update that
 its change is a part of, and does not train on from an old model meanwhile. With `k` = all parties
 this is federated averaging; with `k` = 1 every party's change is applied as it arrives.
+
+`party_k` puts a buffer in front of it, at every party: it sends its change when so many of its
+workers' are there, where a stale one weighs less by the same formula.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ class FedBuffConfig:
     """Local steps between two pushes."""
     k: Annotated[int | None, Ge(1), Unit("parties")] = None
     """Changes with which the global model is updated; null: of half of the parties, rounded up."""
+    party_k: Annotated[int | None, Ge(1), Unit("workers")] = None
+    """Workers' changes with which a party sends its own; null: of all its workers."""
     exponent: Annotated[float, Ge(0)] = 0.5
     """A change of this age weighs (1 + age) ** -exponent."""
     oldest: Annotated[int | None, Ge(0), Unit("updates")] = None
@@ -73,10 +78,29 @@ class FedBuffPolicy(SyncPolicy):
         config, parties = self.config, len(cluster.parties)
         if config.k is not None and config.k > parties:
             raise ConfigError("sync.k", config.k, f"must be at most {parties}, the parties")
+        return self._rounds(config.k or -(-parties // 2))
+
+    def party_round_policy(self, cluster: Cluster, party: Party) -> Native | None:
+        """Return the same policy for the buffer of a party.
+
+        Raises:
+            ConfigError: It holds more changes than any party has workers.
+        """
+        k = self.config.party_k
+        if k is None:
+            return None
+        most = max(len(each.workers) for each in cluster.parties)
+        if k > most:
+            remedy = f"must be at most {most}, the workers of the largest party"
+            raise ConfigError("sync.party_k", k, remedy)
+        return self._rounds(min(k, len(party.workers)))
+
+    def _rounds(self, k: int) -> Native:
+        oldest = self.config.oldest
         options = {
-            "k": float(config.k or -(-parties // 2)),
-            "exponent": config.exponent,
-            "oldest": float("inf") if config.oldest is None else float(config.oldest),
+            "k": float(k),
+            "exponent": self.config.exponent,
+            "oldest": float("inf") if oldest is None else float(oldest),
         }
         return Native("rounds", "fedbuff", options)
 

@@ -110,7 +110,7 @@ void init_core(nb::module_& m) {
   nb::class_<SlicerHandle>(m, "Slicer", "A handle of a slicer.");
   nb::class_<CoordinatorHandle>(m, "Coordinator", "A handle of a coordinator.");
   nb::class_<OptimizerHandle>(m, "OptimizerFactory", "A handle of a plugin's optimizer.");
-  nb::class_<RoundsHandle>(m, "RoundPolicy", "A handle of the global servers' part of a sync policy.");
+  nb::class_<RoundsHandle>(m, "RoundPolicy", "A handle of the part of a sync policy that closes a server's rounds.");
   nb::class_<PolicyHandle>(m, "PartyPolicy", "A handle of a local server's part of a sync policy.");
 
   m.def("native_codec", [](const std::string& name, const Options& options) {
@@ -199,10 +199,12 @@ void init_core(nb::module_& m) {
            "optimizer; 0: they exchange gradients.")
       .def("set_round_policy", [](NodeConfig& self, const RoundsHandle& policy) {
         self.round_policy = policy.policy;
-      }, "policy"_a, "On a global server: set when rounds close, if `early_rounds`.")
+      }, "policy"_a, "On a server: set when its rounds close, if `early_rounds`.")
+      .def_rw("parameter_scales", &NodeConfig::parameter_scales,
+              "On a local server with a round policy: the factors of workers that push parameters, by id.")
       .def_prop_rw("early_rounds", [](const NodeConfig& self) { return self.rounds.early; },
                    [](NodeConfig& self, bool early) { self.rounds.early = early; },
-                   "Whether global rounds may close without parties that are late.")
+                   "Whether rounds of some servers may close without members that are late.")
       .def_rw("parents", &NodeConfig::parents)
       .def_rw("children", &NodeConfig::children)
       .def_rw("master", &NodeConfig::master)

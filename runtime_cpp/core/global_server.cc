@@ -20,7 +20,7 @@ void GlobalServer::OnValue(NodeId peer, const Header& header, Buffer value, Time
   if (optimizer_ && !shard.weights.has_value()) {
     return node_.Fail(peer, "push of a key that was never initialised");
   }
-  if (rules_.early) {
+  if (early()) {
     PushEarly(peer, header, shard, std::move(value), now);
   } else if (rules_.together) {
     Push(peer, header, shard, std::move(value), now);
@@ -43,7 +43,7 @@ void GlobalServer::OnControl(NodeId peer, const Message& message, Time now) {
     case Kind::kBye:  // all workers of a party have left
       if (!node_.IsChild(peer)) return;
       AddLeft(peer);
-      if (node_.config().continues || rules_.early) return CloseWithout(now);
+      if (node_.config().continues || early()) return CloseWithout(now);
       for (const auto& [id, shard] : shards_) CheckParties(id.first, shard);
       return;
     case Kind::kMembers: return node_.IsChild(peer) ? OnWorkers(peer, header, now) : void();
@@ -66,18 +66,16 @@ void GlobalServer::ListWaits(Waits& waits) const {
   for (const auto& [id, shard] : shards_) {
     if (!shard.waiting.empty()) waits.Add({.kind = Wait::Kind::kInitial, .key = id.first});
     AddWaits(id.first, shard, waits);
-    AddWaitsOfEarly(id.first, shard, waits);
     AddWaitsOfTheFast(id.first, shard, waits);
   }
 }
 
 void GlobalServer::Exchange(Archive& archive) {
   ExchangeCommon(archive);
-  archive(obeys_, closing_);
+  archive(obeys_);
   ExchangeSpec(archive, optimizer_);
   archive.Entries(shards_, node_.config());
   for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizer_, id.first);
-  if (rules_.early) node_.config().round_policy->Exchange(archive);
 }
 
 std::vector<SavedShard> GlobalServer::Saved() const {
@@ -96,7 +94,7 @@ void GlobalServer::Describe(Digest& digest) const {
     digest.Count(Digest::Level::kGlobal, shard.round);
     for (const NodeId server : shard.waiting) digest.Add(std::uint64_t{server});
   }
-  if (!rules_.together || rules_.early || !left().empty()) digest.Unknown();
+  if (!rules_.together || early() || !left().empty()) digest.Unknown();
 }
 
 const Buffer* GlobalServer::Value(Key key, std::uint32_t shard) const {
@@ -127,7 +125,7 @@ void GlobalServer::Welcome(NodeId party) {
   ForgetLeft(party);
   node_.Renew(party);
   Await(party);
-  if (rules_.early) ForgetPushes(party);
+  if (early()) ForgetPushes(party);
 }
 
 // A party with several global servers takes part from the same round of all on. Each says from which it could, and
@@ -164,7 +162,7 @@ void GlobalServer::Recheck(Key key, Shard& shard, Time now) {
       if (!Present(child) && shard.parties.contains(child)) shard.parties[child].held.reset();
     }
     ApplyHeld(key, shard, 0, false, now);
-  } else if (rules_.early) {
+  } else if (early()) {
     CloseIfDue(shard, now);
     if (!shard.updating) AnswerWaiting(shard, now);
   } else if (Complete(shard)) {
@@ -176,7 +174,7 @@ void GlobalServer::Recheck(Key key, Shard& shard, Time now) {
 
 // A party that comes back is given the current values at once if none has to wait for it.
 Round GlobalServer::NextRound() const {
-  return rules_.together && !rules_.early ? LatestOpen(shards_) + 1 : 0;
+  return rules_.together && !early() ? LatestOpen(shards_) + 1 : 0;
 }
 
 void GlobalServer::AnswerWaiting(Shard& shard, Time now) {
@@ -252,23 +250,52 @@ void GlobalServer::Push(NodeId peer, Header header, Shard& shard, Buffer value, 
   Close(header, shard, now);
 }
 
+// The last contributions may be late ones, which are answered already.
+void GlobalServer::OnStop(Time now) {
+  if (!early()) return;
+  for (auto& [id, shard] : shards_) {
+    if (shard.early->open()) Close(shard.given, shard, now);
+  }
+}
+
+void GlobalServer::PushEarly(NodeId peer, Header header, Shard& shard, Buffer value, Time now) {
+  const Round meant = header.round;
+  if (meant == 0 || meant > shard.round + 1) return FailRound(peer, header, shard.round + 1);
+  const Taken taken = TakeEarly(peer, header, meant, shard, std::move(value), now);
+  if (taken == Taken::kRefused) return;
+  shard.early->due.insert(peer);
+  CloseIfDue(shard, now);
+  if (taken == Taken::kInTime || shard.early->due.erase(peer) == 0) return;  // answered when its round closes, or has been
+  header.flags = 0;
+  SendResult(header, shard.round, node_.config().quorum, shard.weights.value(), {&peer, 1}, now);
+}
+
+void GlobalServer::ForgetPushes(NodeId party) {
+  node_.flows().Forget(party);
+  for (auto& [id, shard] : shards_) shard.early->Forget(party);
+}
+
 void GlobalServer::Close(Header header, Shard& shard, Time now) {
   header.flags = TakeFlags(shard);
   const NodeConfig& config = node_.config();
-  if (times_.counts()) {
-    for (const Contribution& each : shard.contributions) times_.Released(PlaceOf(each.source), now);
-  }
   NoteClosing(shard, (header.flags & kLast) != 0 ? RoundPhase::kNone : RoundPhase::kCompute, now);
-  std::uint32_t merge_count = Workers(shard);
-  TellPartial(header, shard);
-  Buffer sum = rules_.early ? TakeSum(shard, merge_count) : shard.sum.Take();
+  if (auto partial = Partial(header, shard)) node_.Emit(std::move(*partial));
+  std::uint32_t merge_count = shard.sum.merge_count();
+  Buffer sum;
+  if (early()) {
+    EarlySum taken = TakeSum(shard);
+    sum = std::move(taken.value);
+    merge_count = taken.workers;
+  } else {
+    sum = shard.sum.Take();
+  }
   ++shard.round;
   MakeUp(sum, merge_count, config.quorum);
   // A sum over all parties has no single source, so no delay to compensate.
   const GradientSource from{merge_count, 0, (header.flags & kAbsent) != 0};
   std::vector<NodeId> present;  // filled where parties can be lost or late; otherwise all took part
-  const bool some = config.continues || rules_.early;
-  if (some) present = rules_.early ? TakeDue(shard) : Participants(shard.round);
+  const bool some = config.continues || early();
+  if (some) present = early() ? TakeDue(shard) : Participants(shard.round);
   const auto finish = [=, this, &shard](const std::shared_ptr<const Buffer>& answer, Time at) {
     const auto& targets = some ? present : node_.config().children;
     Finish(header, shard.round, from.merge_count, answer, targets, at);
@@ -280,7 +307,7 @@ void GlobalServer::Close(Header header, Shard& shard, Time now) {
     finish(shard.weights.value(), at);
     if (node_.config().continues) AnswerWaiting(shard, at);
   };
-  if (!rules_.early) sum = node_.sums().Decoded(header, std::move(sum));
+  if (!early()) sum = node_.sums().Decoded(header, std::move(sum));
   if (Update(header, shard, std::move(sum), optimizer_, from, false)) {
     return updated(now);
   }

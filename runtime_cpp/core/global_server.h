@@ -8,13 +8,11 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/round_policy.h"
 #include "core/server_role.h"
 
 namespace geomx {
@@ -28,8 +26,6 @@ class GlobalServer final : public ServerRole {
   std::string Objection(NodeId from, const Header& header) const override;
   void OnMember(NodeId member, bool back, Time now) override;
   void OnStop(Time now) override;
-  void OnTimeout(Time now) override;
-  Time NextTimeout() const override { return closing_.empty() ? kNever : closing_.begin()->first; }
   void ListWaits(Waits& waits) const override;
   void Exchange(Archive& archive) override;
   std::vector<SavedShard> Saved() const override;
@@ -49,24 +45,8 @@ class GlobalServer final : public ServerRole {
     using SummedShard::SummedShard;
     std::uint64_t updates = 0;
     std::map<NodeId, Progress> parties;
-    // ---- with a round policy ----
-    // To the open round: one of each party that is in time, by id, then the others, by id. Values are
-    // added when it closes, as weights may depend on all.
-    std::vector<Contribution> contributions;
-    std::vector<Buffer> values;  // of the contributions
-    std::uint32_t in_time = 0;   // the first so many
-    std::vector<std::pair<NodeId, Round>> dropped;  // late contributions, with the rounds that they were for
-    std::set<NodeId> due;       // parties whose contribution to the open round is to be answered
-    std::set<NodeId> late;      // parties whose contribution to an earlier round was answered in this one
-    std::set<NodeId> finished;  // parties that will not push this shard again
-    Time closes_at = kNever;    // the deadline of the open round
 
-    void Exchange(Archive& archive) {
-      archive(updates, parties, contributions, values, in_time, dropped, due, late, finished, closes_at);
-      if (values.size() != contributions.size() || in_time > values.size()) {
-        throw StateError("a round with other values than contributions");
-      }
-    }
+    void Exchange(Archive& archive) { archive(updates, parties); }
   };
   const ShardTerms* Terms(const Header& header) const;
   Shard& shard(const Header& header);
@@ -96,31 +76,9 @@ class GlobalServer final : public ServerRole {
 
   void Push(NodeId peer, Header header, Shard& shard, Buffer value, Time now);
   void Close(Header header, Shard& shard, Time now);
-  // Reports a round that closes without some parties, or with late contributions.
-  void TellPartial(const Header& header, const Shard& shard);
-
-  // ---- common rounds that close without parties that are late ----
-
   void PushEarly(NodeId peer, Header header, Shard& shard, Buffer value, Time now);
-  static void Add(Shard& shard, const Contribution& made, Buffer value);
-  // Closes the open round if no contribution is awaited, or if the policy says so.
-  void CloseIfDue(Shard& shard, Time now);
-  EarlyRound Open(const Shard& shard, std::span<const NodeId> awaited) const;
-  // Parties without a contribution in time; of these, the ones that are awaited.
-  std::vector<NodeId> Lacking(const Shard& shard) const;
-  std::vector<NodeId> Awaited(const Shard& shard) const;
-  void AddWaitsOfEarly(Key key, const Shard& shard, Waits& waits) const;
-  // The factors of contributions in the sum.
-  std::vector<double> Weights(const Shard& shard) const;
-  static ShardId IdOf(const Shard& shard) { return {shard.given.key, shard.given.shard}; }
-  static bool IsOpen(const Shard& shard) { return !shard.contributions.empty(); }
-  // The number of workers in the open round.
-  static std::uint32_t Workers(const Shard& shard);
-  // Returns the sum of the open round, and starts the next one. Sets `merge_count` to all workers if the
-  // sum stands for them.
-  Buffer TakeSum(Shard& shard, std::uint32_t& merge_count);
-  // The parties to be answered when the open round closes.
-  std::vector<NodeId> TakeDue(Shard& shard);
+  void CloseOpen(SummedShard& shard, Time now) override { Close(shard.given, static_cast<Shard&>(shard), now); }
+  SummedShard& Find(const ShardId& id) override { return *shards_.Find(id); }
   // What `party` pushed before it was lost is not to be answered.
   void ForgetPushes(NodeId party);
 
@@ -152,7 +110,6 @@ class GlobalServer final : public ServerRole {
   FlatMap<ShardId, Shard, ShardHash> shards_;
   std::optional<OptimizerSpec> optimizer_;
   bool obeys_ = false;  // an instruction was given
-  std::set<std::pair<Time, ShardId>> closing_;  // open rounds, by the times at which they close
 };
 
 }  // namespace geomx

@@ -51,8 +51,8 @@ struct GlobalRounds {
   // steps in the weights of their own workers. REQUIRES: update_at_party.
   bool step_first = false;
   std::uint32_t workers = 0;  // of all parties, if step_first
-  // Rounds may close without parties that are late, as NodeConfig::round_policy says; false: they wait for
-  // all parties that take part. REQUIRES: together, not update_at_party.
+  // Rounds of a party, or of the global servers, may close without members that are late, as the round_policy
+  // of a server says; false: they wait for all that take part. REQUIRES: not update_at_party.
   bool early = false;
   // False: every worker's push is applied and answered by itself at its local server, whose policy says
   // when something goes to the global servers (PartyPolicy::Send). REQUIRES: not update_at_party, and not
@@ -102,7 +102,12 @@ struct NodeConfig {
   std::vector<Peer> peers;          // nodes that this one is connected to; for the scheduler: all others
   std::map<std::pair<NodeId, Direction>, LinkPlan> links;  // (peer, direction of the value)
   std::shared_ptr<PartyPolicy> policy;                     // local servers
-  std::shared_ptr<RoundPolicy> round_policy;               // global servers, with GlobalRounds::early
+  // When rounds close here; null: with all that take part. Global servers, if `together`; local servers, if
+  // `workers_together`. REQUIRES: GlobalRounds::early.
+  std::shared_ptr<RoundPolicy> round_policy;
+  // Local servers with a round policy: where workers push parameters, the factor by which each multiplies them.
+  // Empty: they push gradients.
+  std::map<NodeId, double> parameter_scales;
   OptimizerFactories optimizers;                           // of plugins; servers
   std::shared_ptr<kernels::Device> device;  // servers: for updates and encoding; or null
   std::map<NodeId, std::uint32_t> stands_for;  // workers behind each child; one where absent

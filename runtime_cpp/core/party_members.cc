@@ -26,6 +26,11 @@ void Server::Recheck(Shard& shard, Time now) {
     return Defer(shard, [this, &shard](Time at) { Recheck(shard, at); }), void();
   }
   if (shard.escalated) return;
+  if (early()) {
+    CloseIfDue(shard, now);
+    AnswerLeaving(shard, now);
+    return AnswerWaiting(shard, now);
+  }
   if (ServerRole::Complete(shard)) return Close(shard.given, shard, now);
   AnswerWaiting(shard, now);
 }
@@ -38,6 +43,8 @@ void Server::Rejoin() {
   first_ = 0;
   for (auto& [id, shard] : shards_) {
     shard.escalated = false;
+    shard.answered.clear();
+    shard.leaving.clear();
     shard.lead = 0;
     shard.stale = shard.value != nullptr;
   }
@@ -75,7 +82,13 @@ void Server::AnswerWaiting(Shard& shard, Time now) {
   if (shard.waiting.empty() || shard.escalated || shard.stale || !shard.value) return;
   SkipEmptyRounds(shard);
   for (const NodeId child : std::vector(shard.waiting)) {
-    if (MayHave(child, shard)) AnswerRequest(shard, child, shard.round, shard.value, now);
+    if (!MayHave(child, shard)) continue;
+    if (early()) {
+      Give(shard, child);
+      Pace& pace = shard.paces[child];  // a worker that begins counts on from this round
+      pace.pushed = std::max(pace.pushed, shard.round);
+    }
+    AnswerRequest(shard, child, shard.round, shard.value, now);
   }
 }
 

@@ -1,9 +1,10 @@
-// When a common round of the global servers closes without parties that are late, and what each
-// contribution counts: the part of a sync policy that runs on global servers.
+// When a common round of a server closes without children that are late, and what each contribution
+// counts: the part of a sync policy that runs on global servers, whose children are parties, or on local
+// servers, whose children are workers.
 //
-// With a policy (GlobalRounds::early), a round closes when nothing more is awaited, or at the time that the
-// policy names. A contribution to a round that has closed is late: the policy takes it for the open
-// round, or drops it. In both cases its party is answered at once with the current value, by whose round
+// With a policy (NodeConfig::round_policy), a round closes when nothing more is awaited, or at the time that
+// the policy names. A contribution to a round that has closed is late: the policy takes it for the open
+// round, or drops it. In both cases its child is answered at once with the current value, by whose round
 // it learns what it has missed.
 #pragma once
 
@@ -17,9 +18,9 @@
 
 namespace geomx {
 
-// One party's contribution to a round of a shard.
+// One child's contribution to a round of a shard.
 struct Contribution {
-  NodeId source = 0;          // the party's local server
+  NodeId source = 0;          // a party's local server, or a worker
   Round meant = 0;            // the round that it was pushed for
   Round age = 0;              // rounds that have closed between its base and the open round; 0: in time
   std::uint32_t workers = 0;  // whose contributions it includes
@@ -32,8 +33,8 @@ struct EarlyRound {
   const ShardInfo& shard;
   Round round;
   std::span<const Contribution> contributions;  // those in time by source, then the others by source
-  std::span<const NodeId> awaited;  // parties that take part and have not contributed in time, ascending
-  std::uint32_t workers;            // of all parties
+  std::span<const NodeId> awaited;  // children that take part and have not contributed in time, ascending
+  std::uint32_t workers;            // of all children
 };
 
 class RoundPolicy {
@@ -70,33 +71,33 @@ class RoundPolicy {
   }
 };
 
-// Closes a round a fixed time after a number of parties have contributed, or all that could; takes
+// Closes a round a fixed time after a number of children have contributed, or all that could; takes
 // what is late. It has no state.
 class QuorumRounds : public RoundPolicy {
  public:
-  QuorumRounds(std::uint32_t parties, Time deadline) : parties_(parties), deadline_(deadline) {}
+  QuorumRounds(std::uint32_t quorum, Time deadline) : quorum_(quorum), deadline_(deadline) {}
 
   Time ClosesAt(const EarlyRound& round, Time before, Time now) override {
     if (before != kNever) return before;
-    std::set<NodeId> parties;
+    std::set<NodeId> children;
     for (const Contribution& each : round.contributions) {
-      if (Counts(each)) parties.insert(each.source);
+      if (Counts(each)) children.insert(each.source);
     }
-    const std::size_t there = parties.size();
-    parties.insert(round.awaited.begin(), round.awaited.end());
-    return there >= std::min<std::size_t>(parties_, parties.size()) ? now + deadline_ : kNever;
+    const std::size_t there = children.size();
+    children.insert(round.awaited.begin(), round.awaited.end());
+    return there >= std::min<std::size_t>(quorum_, children.size()) ? now + deadline_ : kNever;
   }
   void Exchange(Archive& archive) override { (void)archive; }
 
  protected:
-  // Returns true if the contribution counts for the number of parties.
+  // Returns true if the contribution counts for the quorum.
   virtual bool Counts(const Contribution& each) const {
     (void)each;
     return true;
   }
 
  private:
-  std::uint32_t parties_;
+  std::uint32_t quorum_;
   Time deadline_;
 };
 

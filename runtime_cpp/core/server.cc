@@ -56,6 +56,7 @@ void Server::OnMember(NodeId member, bool back, Time now) {
   if (back) {
     ForgetLeft(member);
     Await(member);
+    if (early()) ForgetPushes(member);
   } else {
     CloseWithout(member, now);
   }
@@ -70,7 +71,7 @@ void Server::ListWaits(Waits& waits) const {
                  .whom = {shard.parent},
                  .key = key,
                  .round = shard.global_round});
-    } else if (shard.sum.merge_count() > 0) {
+    } else if (Workers(shard) > 0) {
       AddWaits(key, shard, waits);
     } else if (!shard.waiting.empty()) {
       waits.Add({.kind = Wait::Kind::kInitial, .whom = {shard.parent}, .key = key});
@@ -109,7 +110,7 @@ void Server::Describe(Digest& digest) const {
     for (const NodeId worker : shard.waiting) digest.Add(std::uint64_t{worker});
     if (node_.config().policy) policy_->Describe(digest, shard.round);
   }
-  if (!left().empty() || !node_.config().rounds.workers_together) digest.Unknown();
+  if (!left().empty() || !node_.config().rounds.workers_together || early()) digest.Unknown();
 }
 
 Server::Shard& Server::shard(const Header& header) {
@@ -158,7 +159,11 @@ void Server::Bye(NodeId peer, Time now) {
   if (!node_.IsChild(peer) || !AddLeft(peer)) return;
   if (node_.config().continues) return CloseWithout(peer, now);
   for (auto& [id, shard] : shards_) {
-    CheckLeft(id.first, shard);
+    if (early()) {
+      Recheck(shard, now);
+    } else {
+      CheckLeft(id.first, shard);
+    }
     if (!node_.config().rounds.workers_together) SendMove(shard, now);
   }
   if (left().size() == node_.config().children.size()) node_.membership().TellFinished();
@@ -177,6 +182,7 @@ void Server::Push(NodeId peer, const Header& header, Shard& shard, Buffer value,
   if (policy_->NeedsInitial() && shard.value == nullptr) {
     return node_.Fail(peer, "push before the initial value was asked for");
   }
+  if (early()) return PushEarly(peer, header, shard, std::move(value), now);
   if (shard.escalated) return FailRound(peer, header, shard.round + 1);
   if (!Contribute(peer, header, shard, std::move(value), now)) return;
   shard.last = shard.last || (header.flags & kLast) != 0;
@@ -190,13 +196,15 @@ void Server::Push(NodeId peer, const Header& header, Shard& shard, Buffer value,
 void Server::Close(Header header, Shard& shard, Time now) {
   const auto parent = Parent(header.source, header);
   if (!parent) return;
-  std::uint32_t merge_count = shard.sum.merge_count();
-  std::optional<Event> partial;
-  if (merge_count < node_.config().quorum) partial = Closing(header, shard, shard.sum.Lacking());
+  std::uint32_t merge_count = Workers(shard);
+  std::optional<Event> partial = Partial(header, shard);
   NoteClosing(shard, RoundPhase::kAnswer, now);
-  auto sum = std::make_shared<Buffer>(node_.sums().Decoded(header, shard.sum.Take()));
+  if (early()) shard.last = HasEnded(shard);
+  const auto sum = std::make_shared<Buffer>(early() ? TakePartySum(shard, merge_count)
+                                                    : node_.sums().Decoded(header, shard.sum.Take()));
   ++shard.round;
   header.flags = TakeFlags(shard);
+  if (early()) header.flags = static_cast<std::uint8_t>((header.flags & ~kLast) | (shard.last ? kLast : 0));
   header.steps = std::exchange(shard.steps, 0);
   ++node_.counts().rounds;
   if (partial && policy_->MakesUp()) MakeUp(*sum, merge_count, node_.config().quorum);
@@ -204,7 +212,6 @@ void Server::Close(Header header, Shard& shard, Time now) {
   const auto action = policy_->Complete({info, shard.round, merge_count, shard.last}, *sum);
   const bool returned = action == PartyPolicy::Action::kReturn;
   if (partial) {
-    ++node_.counts().partial_rounds;
     partial->above = returned ? 0 : shard.global_round + 1;
     node_.Emit(std::move(*partial));
   }
@@ -238,9 +245,9 @@ void Server::Request(NodeId peer, const Header& header, Shard& shard, Time now) 
     return;
   }
   const bool first = admission_.Claim(peer, header, shard.terms);  // with this claim
-  if (node_.config().continues) {
+  if (node_.config().continues || early()) {
     if (apart_ || (node_.late() && rejoined_ == 0 && MustAgree())) Rejoin();
-    Admit(peer, LatestOpen(shards_) + 1);
+    Admit(peer, early() ? 0 : LatestOpen(shards_) + 1);
     shard.asked[peer] = header;
     const bool asked = !shard.waiting.empty();
     AddWaiting(shard, peer);
@@ -316,8 +323,8 @@ void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now)
   if (shard.value && !shard.stale) return;
   if (rejoined_ > 0 && header.merge_count != Asking()) return;  // requested before the rejoin
   shard.stale = false;
-  const bool early = node_.config().rounds.early;  // the round that was sent may be open still
-  if (early || (node_.config().continues && header.round > shard.global_round)) {
+  const bool ahead = node_.config().rounds.early;  // the round that was sent may be open still
+  if (ahead || (node_.config().continues && header.round > shard.global_round)) {
     shard.global_round = header.round;
     Begin(shard, policy_->PartyRounds(header.round));
   }
@@ -326,7 +333,7 @@ void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now)
   if (shard.phase != RoundPhase::kGather) NoteNext(shard, now);
   if (node_.config().rounds.update_at_party) shard.weights.Set(*owned);
   shard.value = std::move(owned);
-  if (node_.config().continues) return AnswerWaiting(shard, now);
+  if (node_.config().continues || early()) return AnswerWaiting(shard, now);
   const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
   SendCurrent(shard, header, shard.round, shard.value, waiting, now);
 }
@@ -341,11 +348,23 @@ void Server::Deliver(const Header& header, Shard& shard, std::shared_ptr<const B
   shard.value = std::move(value);
   NoteNext(shard, now);
   const NodeConfig& config = node_.config();
-  if (!config.continues) {
-    return SendResult(header, shard.round + shard.lead, config.quorum, shard.value, config.children, now);
+  std::vector<NodeId> some;  // where workers can be lost or late
+  if (early()) {
+    some = std::exchange(shard.answered, {});
+    if (IsOver(shard)) {
+      const std::set<NodeId> leaving = std::exchange(shard.leaving, {});
+      some.insert(some.end(), leaving.begin(), leaving.end());
+    }
+    std::erase_if(some, [this](NodeId worker) { return !Present(worker); });
+    std::sort(some.begin(), some.end());
+    for (const NodeId worker : some) Give(shard, worker);
+  } else if (config.continues) {
+    some = Participants(shard.round);
   }
-  SendResult(header, shard.round + shard.lead, config.quorum, shard.value, Participants(shard.round), now);
-  AnswerWaiting(shard, now);
+  const bool all = !early() && !config.continues;
+  SendResult(header, shard.round + shard.lead, config.quorum, shard.value, all ? config.children : some, now);
+  if (!all) AnswerWaiting(shard, now);
+  if (early()) CloseIfDue(shard, now);
 }
 
 std::unique_ptr<RoleLogic> MakeServer(Node& node) { return std::make_unique<Server>(node); }

@@ -1,6 +1,7 @@
 // A party's local server: sums its workers' pushes, asks the sync policy whether the sum goes to the
-// global server or straight back, and hands every answer to all its workers. Where workers do not wait for
-// each other, it answers each by itself (party_own_rounds.cc).
+// global server or straight back, and hands every answer to all its workers. With a round policy, rounds
+// close without workers that are late (party_early_rounds.cc). Where workers do not wait for each other, it
+// answers each by itself (party_own_rounds.cc).
 #pragma once
 
 #include <map>
@@ -38,6 +39,14 @@ class Server final : public ServerRole {
 
     void Exchange(Archive& archive) { archive(round, last); }
   };
+  // A worker's state with a round policy. It counts its own pushes, and rounds close without it.
+  struct Pace {
+    Round pushed = 0;  // of its last push
+    Round base = 0;    // the party's round of the value that it was given last
+    std::shared_ptr<const Buffer> value;  // this value, where parameters are pushed
+
+    void Exchange(Archive& archive) { archive(pushed, base, value); }
+  };
   struct Shard : SummedShard {
     using SummedShard::SummedShard;
     Round global_round = 0;  // the last one that was sent to the global server
@@ -48,9 +57,15 @@ class Server final : public ServerRole {
     NodeId parent = 0;                    // the last target
     bool stale = false;                   // other parties have continued without this one
     std::map<NodeId, Progress> workers;
+    // ---- with a round policy ----
+    std::map<NodeId, Pace> paces;
+    std::vector<NodeId> answered;  // workers that the answer which is due is for
+    std::set<NodeId> leaving;      // workers whose last push is unanswered: until no worker will push again
+    // What late contributions to the open round were made from, by source and the round that they were for.
+    std::map<std::pair<NodeId, Round>, std::shared_ptr<const Buffer>> bases;
 
     void Exchange(Archive& archive) {
-      archive(global_round, lead, last, escalated, value, parent, stale, workers);
+      archive(global_round, lead, last, escalated, value, parent, stale, workers, paces, answered, leaving, bases);
     }
   };
 
@@ -80,8 +95,28 @@ class Server final : public ServerRole {
   // A global server has said from which round on this party could take part. When all have, it takes part from
   // the latest of these, and requests values.
   void OnAdmitted(NodeId parent, const Header& header);
-  // Sends the value to workers that have come back and may have it now.
+  // Sends the value to workers that wait for it and may have it now.
   void AnswerWaiting(Shard& shard, Time now);
+
+  // ---- rounds that close without workers that are late ----
+
+  void PushEarly(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now);
+  // In the last round nobody is late.
+  bool MayCloseEarly(const SummedShard& shard) const override { return !shard.early->Ends(); }
+  void CloseOpen(SummedShard& shard, Time now) override { Close(shard.given, static_cast<Shard&>(shard), now); }
+  SummedShard& Find(const ShardId& id) override { return *shards_.Find(id); }
+  // Returns the sum of the open round, for all workers of the party.
+  Buffer TakePartySum(Shard& shard, std::uint32_t& merge_count);
+  // `worker` is given the value of the party's last round.
+  void Give(Shard& shard, NodeId worker);
+  // What `worker` pushed before it was lost is not to be answered.
+  void ForgetPushes(NodeId worker);
+  // No worker will push the shard again.
+  bool HasEnded(const Shard& shard) const;
+  // No worker will, and no contribution is left: all end with the current value, or the one that is due.
+  bool IsOver(const Shard& shard) const { return HasEnded(shard) && !shard.early->open(); }
+  // Answers last pushes if the value that all end with is there.
+  void AnswerLeaving(Shard& shard, Time now);
 
   // ---- workers that do not wait for each other ----
 

@@ -66,7 +66,7 @@ void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard
   shard.present = shard.present || (header.flags & kAbsent) == 0;
   shard.ends = shard.ends && (header.flags & kLast) != 0;
   shard.steps += header.steps;
-  if (!node_.config().continues && !node_.config().rounds.early) return;
+  if (!node_.config().continues && !early()) return;
   shard.given = header;
   if (returning_.erase(peer) > 0) {
     node_.Emit({.kind = Event::Kind::kTakesPart,
@@ -80,6 +80,9 @@ void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard
 
 void ServerRole::NoteClosing(SummedShard& shard, RoundPhase phase, Time now) {
   if (!times_.counts()) return;
+  if (shard.early) {
+    for (const Contribution& each : shard.early->made) times_.Released(PlaceOf(each.source), now);
+  }
   const std::vector<bool>& added = shard.sum.added();
   for (std::size_t place = 0; place < added.size(); ++place) {
     if (added[place]) times_.Released(place, now);
@@ -227,16 +230,6 @@ void ServerRole::SkipEmptyRounds(SummedShard& shard) {
   if (next != kNotAsked) shard.round = std::max(shard.round, next - 1);
 }
 
-Event ServerRole::Closing(const Header& header, const SummedShard& shard, const std::vector<NodeId>& lacking) {
-  Event event{.kind = Event::Kind::kPartial,
-              .key = header.key,
-              .shard = header.shard,
-              .round = shard.round + 1,
-              .workers = shard.sum.merge_count()};
-  event.values.assign(lacking.begin(), lacking.end());
-  return event;
-}
-
 // ---- instructions ----------------------------------------------------------------------------
 
 std::optional<std::string> ServerRole::Text(NodeId peer, const Message& message) {
@@ -275,10 +268,10 @@ void ServerRole::CheckLeft(Key key, const SummedShard& shard) {
                               shard.round + 1);
 }
 
-void ServerRole::AddWaits(Key key, const SummedShard& shard, Waits& waits) {
-  if (shard.sum.merge_count() == 0) return;
+void ServerRole::AddWaits(Key key, const SummedShard& shard, Waits& waits) const {
+  if (Workers(shard) == 0) return;
   waits.Add({.kind = Wait::Kind::kPush,
-             .whom = shard.sum.Lacking(),
+             .whom = shard.early ? Awaited(shard) : shard.sum.Lacking(),
              .key = key,
              .round = shard.round + 1});
 }

@@ -18,6 +18,7 @@
 
 #include "core/admission.h"
 #include "core/aggregator.h"
+#include "core/early_rounds.h"
 #include "core/flat_map.h"
 #include "core/node.h"
 #include "core/optimizer_states.h"
@@ -31,6 +32,8 @@ class ServerRole : public RoleLogic {
  public:
   const RoundTimes* times() const override { return &times_; }
   void CountTimes() override { times_.Begin(); }
+  void OnTimeout(Time now) override;
+  Time NextTimeout() const override { return closing_.empty() ? kNever : closing_.begin()->first; }
 
  protected:
   explicit ServerRole(Node& node)
@@ -43,8 +46,11 @@ class ServerRole : public RoleLogic {
     }
   };
   struct SummedShard {
-    explicit SummedShard(const NodeConfig& config) : sum(config.children, config.quorum) {}
-    Aggregator sum;
+    explicit SummedShard(const NodeConfig& config) : sum(config.children, config.quorum) {
+      if (config.round_policy) early = std::make_unique<EarlyContributions>();
+    }
+    Aggregator sum;                              // without a round policy
+    std::unique_ptr<EarlyContributions> early;  // with one; else null
     ShardTerms terms;
     Round round = 0;              // the last one that was completed here
     std::uint32_t steps = 0;      // of the contributions to the open round; see Header::steps
@@ -114,9 +120,16 @@ class ServerRole : public RoleLogic {
   // estimates the sum over `expected` workers, and sets `merge_count` to `expected`. Returns true if the sum has
   // changed.
   static bool MakeUp(Buffer& sum, std::uint32_t& merge_count, std::uint32_t expected);
+  // The number of workers in the open round.
+  static std::uint32_t Workers(const SummedShard& shard) {
+    return shard.early ? shard.early->Workers() : shard.sum.merge_count();
+  }
+  // Counts a round that is about to close without some children, or with late contributions, and returns
+  // the event that reports it; nothing if all take part in time.
+  std::optional<Event> Partial(const Header& header, const SummedShard& shard) const;
   // Call it for every contribution to the open round.
   void NoteContribution(NodeId peer, const Header& header, SummedShard& shard, Time now);
-  // For reports: the contributions in `shard.sum` are about to be taken. `phase`: what follows.
+  // For reports: the contributions to the open round are about to be taken. `phase`: what follows.
   void NoteClosing(SummedShard& shard, RoundPhase phase, Time now);
   // The place of a child in NodeConfig::children.
   std::size_t PlaceOf(NodeId child) const;
@@ -177,8 +190,37 @@ class ServerRole : public RoleLogic {
     for (const auto& [id, shard] : shards) open = std::max(open, OpenRound(shard));
     return open;
   }
-  // The event about a round that is about to close, with the children that are not in it.
-  static Event Closing(const Header& header, const SummedShard& shard, const std::vector<NodeId>& lacking);
+
+  // ---- rounds that close without children that are late (early_rounds.cc) ----
+  // Whether this server's do.
+  bool early() const { return node_.config().round_policy != nullptr; }
+  enum class Taken { kRefused, kInTime, kLate, kDropped };
+  // Takes a push that was made for round `meant`, which is at most the next one. The caller asks CloseIfDue.
+  Taken TakeEarly(NodeId peer, Header header, Round meant, SummedShard& shard, Buffer value, Time now);
+  // Closes the open round if no contribution is awaited, or if the policy says so.
+  void CloseIfDue(SummedShard& shard, Time now);
+  // Whether the policy is asked; otherwise the open round waits for all that are awaited.
+  virtual bool MayCloseEarly(const SummedShard& shard) const {
+    (void)shard;
+    return true;
+  }
+  // Closes a round that has contributions.
+  virtual void CloseOpen(SummedShard& shard, Time now) = 0;
+  virtual SummedShard& Find(const ShardId& id) = 0;
+  // Children without a contribution in time; of these, the ones that are awaited.
+  std::vector<NodeId> Lacking(const SummedShard& shard) const;
+  std::vector<NodeId> Awaited(const SummedShard& shard) const;
+  // The sum of a round, the number of workers that it stands for, and how many workers' worth of factors it
+  // lacks to be a weighted mean times that number: less than 0 or more than 0 if weights are not Relative.
+  struct EarlySum {
+    Buffer value = {};
+    std::uint32_t workers = 0;
+    double lacks = 0;
+  };
+  // Returns the sum of the open round, and starts the next one.
+  EarlySum TakeSum(SummedShard& shard);
+  // The children to be answered when the open round closes.
+  std::vector<NodeId> TakeDue(SummedShard& shard);
 
   // The text of a command message.
   std::optional<std::string> Text(NodeId peer, const Message& message);
@@ -196,15 +238,17 @@ class ServerRole : public RoleLogic {
   // Reports a loss if the open round waits for a child that has left.
   void CheckLeft(Key key, const SummedShard& shard);
   // Adds the children that the open round waits for.
-  static void AddWaits(Key key, const SummedShard& shard, Waits& waits);
+  void AddWaits(Key key, const SummedShard& shard, Waits& waits) const;
 
   // What all servers keep besides their shards, and a shard's part of it.
   void ExchangeCommon(Archive& archive) {
-    archive(admission_, asks_states_, loading_, left_, first_rounds_, returning_);
+    archive(admission_, asks_states_, loading_, left_, first_rounds_, returning_, closing_);
+    if (early()) node_.config().round_policy->Exchange(archive);
   }
   static void ExchangeShard(Archive& archive, SummedShard& shard, const std::optional<OptimizerSpec>& spec,
                             Key key) {
     archive(shard.sum, shard.terms, shard.round, shard.steps, shard.present, shard.ends, shard.waiting, shard.given, shard.asked);
+    if (shard.early) archive(*shard.early);
     shard.weights.Exchange(archive, spec, key);
   }
   void ExchangeSpecs(Archive& archive, std::map<NodeId, std::optional<OptimizerSpec>>& specs) const {
@@ -226,6 +270,10 @@ class ServerRole : public RoleLogic {
  private:
   static constexpr Round kNotAsked = UINT32_MAX;
 
+  EarlyRound Open(const SummedShard& shard, std::span<const NodeId> awaited) const;
+  // The factors of contributions in the sum.
+  std::vector<double> Weights(const SummedShard& shard) const;
+  static ShardId IdOf(const SummedShard& shard) { return {shard.given.key, shard.given.shard}; }
   static void RunDeferred(SummedShard& shard, Time now);
   void Send(const Header& header, const std::shared_ptr<const Buffer>& value,
             std::span<const NodeId> targets, Time now);
@@ -236,6 +284,7 @@ class ServerRole : public RoleLogic {
   std::set<NodeId> left_;
   std::map<NodeId, Round> first_rounds_;  // of children that have come back
   std::set<NodeId> returning_;            // of these, those that have not contributed since
+  std::set<std::pair<Time, ShardId>> closing_;  // open rounds, by the times at which they close
 };
 
 }  // namespace geomx

@@ -76,7 +76,7 @@ NodeConfig Layout::Config(NodeId id) const {
   config.frame_bytes = plan_.frame_bytes;
   config.phantom = plan_.phantom;
   config.rounds = plan_.rounds;
-  config.rounds.early = plan_.quorum > 0 || plan_.round_policy;
+  config.rounds.early = plan_.quorum > 0 || plan_.round_policy || plan_.party_rounds;
   if (plan_.device && (Contains(globals, id) || Contains(servers, id))) {
     config.device = plan_.device();
   }
@@ -116,6 +116,9 @@ NodeConfig Layout::Config(NodeId id) const {
     config.role = Role::kGlobalServer;
     if (plan_.quorum > 0) config.round_policy = std::make_shared<QuorumRounds>(plan_.quorum, plan_.deadline);
     if (plan_.round_policy) config.round_policy = plan_.round_policy();
+    if (plan_.party_rounds && plan_.rounds.together && !config.round_policy) {
+      config.round_policy = std::make_shared<QuorumRounds>(static_cast<std::uint32_t>(servers.size()), 0);
+    }
     config.quorum = static_cast<std::uint32_t>(workers.size());
     for (std::size_t party = 0; party < servers.size(); ++party) {
       AddLink(config, config.children, servers[party], Role::kServer, plan_.wan_push, plan_.wan_pull);
@@ -137,6 +140,10 @@ NodeConfig Layout::Config(NodeId id) const {
       config.role = Role::kServer;
       config.quorum = static_cast<std::uint32_t>(members.size());
       if (plan_.policy) config.policy = plan_.policy(party);
+      if (plan_.party_rounds) config.round_policy = plan_.party_rounds(party);
+      for (const NodeId worker : plan_.parameter_scale > 0 ? members : std::vector<NodeId>()) {
+        config.parameter_scales[worker] = plan_.parameter_scale;
+      }
       for (const NodeId global : globals) {
         AddLink(config, config.parents, global, Role::kGlobalServer, plan_.wan_push, plan_.wan_pull);
       }

@@ -32,6 +32,9 @@ struct Plan {
   std::uint32_t quorum = 0;
   Time deadline = 0;
   std::function<std::shared_ptr<RoundPolicy>()> round_policy = nullptr;  // instead of these
+  // When rounds of a party close without some workers. Global rounds then wait for the parties that will push.
+  std::function<std::shared_ptr<RoundPolicy>(std::uint32_t party)> party_rounds = nullptr;
+  double parameter_scale = 0;  // of all workers, with these; 0: they push gradients
   bool strict = false;  // shards are as declared, or exist from the master's initial value on
   std::shared_ptr<const Declaration> declared = nullptr;
   NonFinite non_finite = NonFinite::kIgnore;

@@ -1,0 +1,110 @@
+// A party's rounds that close without workers that are late (NodeConfig::round_policy of a local server).
+//
+// They are rounds like those of global servers (early_rounds.cc), with four differences.
+//
+// A worker numbers its own pushes, and trains on from the value that it was given last. The local server
+// knows the round of that value, which tells for which round a push is meant.
+//
+// After a round was closed and sent up, the party waits for an answer. A late push that comes meanwhile is
+// answered with it, and the policy is asked about the next round when the answer is there.
+//
+// Where workers push parameters, a late worker has trained from an older value than the others, and what
+// it contributes is what it has changed there: its parameters are moved by as much as the value has changed
+// since. Likewise, weights that make the sum smaller apply to changes and not to parameters.
+//
+// A worker's last push is answered when no worker will push again and nothing is left of their contributions:
+// all workers end with the same value, and nothing is left behind at the party when they leave.
+#include <algorithm>
+#include <utility>
+
+#include "core/server.h"
+
+namespace geomx {
+
+void Server::PushEarly(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now) {
+  Pace& pace = shard.paces[peer];
+  const Round meant = pace.base + 1;
+  const bool late = meant <= shard.round;
+  const auto& answered = shard.answered;
+  const bool twice = std::find(answered.begin(), answered.end(), peer) != answered.end();
+  if (header.round != pace.pushed + 1 || twice || shard.leaving.contains(peer) || (!late && shard.escalated)) {
+    return FailRound(peer, header, pace.pushed + 1);
+  }
+  const Taken taken = TakeEarly(peer, header, meant, shard, std::move(value), now);
+  if (taken == Taken::kRefused) return;
+  ++pace.pushed;
+  if (taken == Taken::kLate && pace.value) shard.bases.emplace(std::pair(peer, meant), pace.value);
+  const bool leaves = (header.flags & kLast) != 0;
+  if (leaves) {
+    shard.leaving.insert(peer);
+  } else if (shard.escalated) {
+    shard.answered.push_back(peer);
+  } else {
+    shard.early->due.insert(peer);
+  }
+  if (shard.escalated) return;
+  CloseIfDue(shard, now);
+  if (leaves) return AnswerLeaving(shard, now);
+  if (taken == Taken::kInTime || shard.early->due.erase(peer) == 0) return;
+  Give(shard, peer);
+  Header answer = header;
+  answer.flags = 0;
+  SendResult(answer, shard.round + shard.lead, node_.config().quorum, shard.value, {&peer, 1}, now);
+}
+
+Buffer Server::TakePartySum(Shard& shard, std::uint32_t& merge_count) {
+  const NodeConfig& config = node_.config();
+  const auto bases = std::exchange(shard.bases, {});
+  EarlyContributions& round = *shard.early;
+  for (std::size_t i = 0; i < round.made.size(); ++i) {
+    const auto base = bases.find({round.made[i].source, round.made[i].meant});
+    const auto scale = config.parameter_scales.find(round.made[i].source);
+    if (base == bases.end() || scale == config.parameter_scales.end() || !shard.value) continue;
+    Buffer& value = round.values[i];
+    const float factor = static_cast<float>(scale->second);
+    for (std::size_t k = 0; k < value.size(); ++k) value[k] += factor * ((*shard.value)[k] - (*base->second)[k]);
+  }
+  EarlySum taken = TakeSum(shard);
+  merge_count = taken.workers;
+  MakeUp(taken.value, merge_count, config.quorum);
+  if (!config.round_policy->Relative() && taken.lacks != 0 && shard.value) {
+    double scales = 0;
+    for (const auto& [worker, scale] : config.parameter_scales) scales += scale;
+    const float factor = static_cast<float>(taken.lacks / config.quorum * scales);
+    for (std::size_t k = 0; k < taken.value.size(); ++k) taken.value[k] += factor * (*shard.value)[k];
+  }
+  shard.answered = TakeDue(shard);
+  return std::move(taken.value);
+}
+
+void Server::AnswerLeaving(Shard& shard, Time now) {
+  if (shard.escalated || !shard.value || !IsOver(shard)) return;
+  std::set<NodeId> leaving = std::exchange(shard.leaving, {});
+  std::erase_if(leaving, [this](NodeId worker) { return !Present(worker); });
+  SendResult(ShardHeader(Kind::kValue, shard.terms.info), shard.round + shard.lead, node_.config().quorum, shard.value,
+             std::vector<NodeId>(leaving.begin(), leaving.end()), now);
+}
+
+void Server::Give(Shard& shard, NodeId worker) {
+  Pace& pace = shard.paces[worker];
+  pace.base = shard.round;
+  if (!node_.config().parameter_scales.empty()) pace.value = shard.value;
+}
+
+void Server::ForgetPushes(NodeId worker) {
+  for (auto& [id, shard] : shards_) {
+    shard.early->Forget(worker);
+    std::erase(shard.answered, worker);
+    shard.leaving.erase(worker);
+    shard.paces.erase(worker);
+  }
+}
+
+bool Server::HasEnded(const Shard& shard) const {
+  const auto& children = node_.config().children;
+  return std::all_of(children.begin(), children.end(), [&](NodeId child) {
+    return !Present(child) || shard.early->finished.contains(child);
+  });
+}
+
+}  // namespace geomx

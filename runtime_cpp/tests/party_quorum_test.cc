@@ -1,0 +1,281 @@
+// Rounds of a party that close without workers that are late (NodeConfig::round_policy of a local server).
+#include <algorithm>
+#include <functional>
+
+#include "core/natives.h"
+#include "tests/cluster.h"
+
+namespace geomx {
+namespace {
+
+using check::Between;
+using check::Chance;
+using check::Cluster;
+using check::ForSeeds;
+using check::Plan;
+using check::Random;
+
+// What a test decides about a party's rounds, and the contributions of those that have closed.
+struct PartyRules {
+  std::uint32_t quorum = 2;
+  Time deadline = kSecond;
+  std::function<bool(const Contribution&)> takes = [](const Contribution&) { return true; };
+  std::function<double(const Contribution&)> weight = [](const Contribution&) { return 1.0; };
+  bool relative = true;
+  std::vector<std::vector<Contribution>> closed = {};
+};
+
+class ByPartyRules final : public QuorumRounds {
+ public:
+  explicit ByPartyRules(PartyRules& rules) : QuorumRounds(rules.quorum, rules.deadline), rules_(rules) {}
+  bool Takes(const ShardInfo&, const Contribution& late) override { return rules_.takes(late); }
+  bool Relative() const override { return rules_.relative; }
+  void Weigh(const EarlyRound& round, std::span<double> weights) override {
+    rules_.closed.emplace_back(round.contributions.begin(), round.contributions.end());
+    std::transform(round.contributions.begin(), round.contributions.end(), weights.begin(), rules_.weight);
+  }
+
+ private:
+  PartyRules& rules_;
+};
+
+Plan InParties(std::vector<PartyRules>& rules, std::vector<std::uint32_t> parties) {
+  Plan plan;
+  plan.continues = true;
+  plan.parties = std::move(parties);
+  plan.party_rounds = [&rules](std::uint32_t party) { return std::make_shared<ByPartyRules>(rules[party]); };
+  return plan;
+}
+
+// A cluster whose workers push a tensor of two elements, with the initial value.
+struct Pushing : Cluster {
+  Pushing(std::uint64_t seed, const Plan& plan) : Cluster(seed, plan) {
+    Declare(0, 2, {{.elements = 2}});
+    Init(0, {0, 0});
+    RequestAll(0);
+    Drive();
+  }
+  void PushOf(std::size_t worker, float value, bool last = false) {
+    Push(workers[worker], 0, {value, -value}, last);
+  }
+  bool Holds(std::size_t worker, float value) { return Value(workers[worker], 0) == std::vector{value, -value}; }
+  std::size_t Rounds() const { return Events(globals.front(), Event::Kind::kUpdated).size(); }
+  Round Reached(std::size_t worker) {
+    Round reached = 0;
+    Do(workers[worker], [&reached](Node& node, Time) { reached = node.worker().Reached(0); });
+    return reached;
+  }
+};
+
+TEST(APartysRoundClosesAtTheDeadlineAfterItsQuorum) {
+  std::vector<PartyRules> rules(1);
+  Pushing run(1, InParties(rules, {3}));
+  run.PushOf(0, 2);
+  run.Drive(10 * kSecond);
+  CHECK_EQ(run.Rounds(), 0u);  // one worker is no quorum
+  run.PushOf(1, 4);
+  run.Drive(kSecond / 2);
+  CHECK_EQ(run.Rounds(), 0u);
+  run.Drive(2 * kSecond);
+  CHECK_EQ(run.Rounds(), 1u);
+  CHECK(run.Holds(0, 9) && run.Holds(1, 9));  // (2 + 4) * 3 / 2
+  CHECK(run.Holds(2, 0));
+  run.PushOf(0, 1);
+  run.PushOf(1, 1);
+  run.Drive(2 * kSecond);
+  CHECK_EQ(run.Rounds(), 2u);
+  run.PushOf(2, 8);  // for round 1
+  run.Drive();
+  CHECK(run.Holds(2, 3));  // the value of round 2, at once
+  CHECK_EQ(run.Reached(2), 2u);
+  for (std::size_t worker = 0; worker < 3; ++worker) run.PushOf(worker, 4);
+  run.Drive();
+  CHECK_EQ(run.Rounds(), 3u);
+  CHECK(run.Holds(0, 15) && run.Holds(2, 15));  // (4 + 4 + 4 + 8) * 3 / 4
+  const auto partial = run.Events(run.servers.front(), Event::Kind::kPartial);
+  CHECK_EQ(partial.size(), 3u);
+  CHECK(partial.back().late == (std::vector<std::pair<NodeId, Round>>{{run.workers[2], 1}}));
+  CHECK_EQ(partial.back().above, 3u);
+  check::CheckNoErrors(run);
+}
+
+TEST(OtherPartiesWaitForAPartyThatIsSlowAsAWhole) {
+  std::vector<PartyRules> rules(2);
+  Pushing run(2, InParties(rules, {2, 3}));
+  for (std::size_t worker = 0; worker < 4; ++worker) run.PushOf(worker, 1);
+  run.Drive(kSecond / 2);
+  CHECK_EQ(run.Rounds(), 0u);
+  run.Drive(kSecond);
+  CHECK_EQ(run.Rounds(), 1u);
+  CHECK(run.Holds(0, 5) && run.Holds(3, 5));  // a party's sum stands for all its workers
+  check::CheckNoErrors(run);
+}
+
+TEST(NobodyIsLateInTheLastRound) {
+  std::vector<PartyRules> rules(1);
+  Pushing run(3, InParties(rules, {3}));
+  run.PushOf(0, 2, true);
+  run.PushOf(1, 4, true);
+  run.Drive(10 * kSecond);
+  CHECK_EQ(run.Rounds(), 0u);
+  run.PushOf(2, 3, true);
+  run.Drive();
+  CHECK_EQ(run.Rounds(), 1u);
+  for (std::size_t worker = 0; worker < 3; ++worker) CHECK(run.Holds(worker, 9));
+  check::CheckNoErrors(run);
+}
+
+TEST(APartysRoundDoesNotWaitForAKilledWorker) {
+  std::vector<PartyRules> rules(1);
+  rules[0].deadline = 1000 * kSecond;
+  Pushing run(4, InParties(rules, {3}));
+  run.PushOf(0, 2);
+  run.PushOf(1, 4);
+  run.Drive(kSecond);
+  CHECK_EQ(run.Rounds(), 0u);
+  run.Freeze(run.workers[2]);
+  run.LinkDown(run.scheduler, run.workers[2], "killed by SIGKILL");
+  run.Drive(kSecond);
+  CHECK_EQ(run.Rounds(), 1u);
+  CHECK(run.Holds(0, 9));
+  run.PushOf(0, 1, true);
+  run.PushOf(1, 1, true);
+  run.Drive(kSecond);
+  CHECK_EQ(run.Rounds(), 2u);
+  CHECK(run.Holds(0, 3) && run.Holds(1, 3));
+}
+
+// Parameters: the worker that is late has trained from an older model, and adds what it has changed there.
+TEST(LateParametersCountByTheirChangeAndWeightsApplyToChanges) {
+  std::vector<PartyRules> rules(1);
+  rules[0].quorum = 1;
+  rules[0].deadline = 0;
+  Plan plan = InParties(rules, {2});
+  plan.parameter_scale = 0.5;
+  plan.policy = [](std::uint32_t) { return NativePolicies::Instance().Create("changes", {{"workers", 2}}); };
+  Pushing run(5, plan);
+  run.Command("optimizer\nsgd\nlearning_rate 1");
+  run.PushOf(0, 0.5f * 1);
+  run.Drive();
+  CHECK(run.Holds(0, 1));
+  run.PushOf(1, 0.5f * 10);  // from the value 0
+  run.Drive();
+  CHECK(run.Holds(1, 11));  // 1 + 10
+  rules[0].relative = false;
+  rules[0].weight = [](const Contribution&) { return 0.5; };
+  run.PushOf(1, 0.5f * 13);
+  run.Drive();
+  CHECK(run.Holds(1, 12));  // 11 + (13 - 11) / 2
+  check::CheckNoErrors(run);
+}
+
+// Whatever is late, weighed, dropped or killed: every contribution is in one round's sum, with its weight, or
+// was dropped, and all workers that take part end with the same value.
+TEST(EveryWorkersContributionCountsOnceWithItsWeightOrIsDropped) {
+  constexpr std::uint32_t kMost = 160;
+  std::size_t seeds = 0, late = 0, dropped = 0, killed = 0;
+  ForSeeds(60, [&](std::uint64_t seed) {
+    ++seeds;
+    Random random(seed);
+    const std::vector<std::uint32_t> sizes = {3, 2};
+    const std::uint64_t oldest = Between(random, 0, 3), weighs = Between(random, 0, 2);
+    const bool relative = Chance(random, 0.7);
+    std::vector<PartyRules> rules(2);
+    for (std::size_t party = 0; party < 2; ++party) {
+      rules[party].quorum = static_cast<std::uint32_t>(Between(random, 1, sizes[party]));
+      rules[party].deadline = static_cast<Time>(Between(random, 0, 1)) * kSecond;
+      rules[party].relative = relative;
+      rules[party].takes = [oldest](const Contribution& each) { return each.age <= oldest; };
+      rules[party].weight = [weighs](const Contribution& each) {
+        return weighs == 0 ? 1.0 : weighs == 1 ? each.steps : 1.0 / (1 + each.age);
+      };
+    }
+    Plan plan = InParties(rules, sizes);
+    plan.rounds.together = false;  // the model is the sum of what the parties send
+    Cluster run(seed, plan);
+    run.Declare(0, kMost, {{.elements = kMost}});
+    run.Init(0, std::vector<float>(kMost));
+    run.RequestAll(0);
+    run.Drive();
+    run.Command("optimizer\nsgd\nlearning_rate -1");
+
+    // Every push has a coordinate of its own. In each round of its party that it knows of, a worker pushes once,
+    // so that all end with the same one, as experiments do.
+    constexpr Round kRounds = 7;
+    std::vector<std::vector<std::uint32_t>> coordinates(5);
+    std::vector<std::uint32_t> made(5);
+    std::vector<bool> ended(5), gone(5);
+    std::uint32_t next = 0;
+    const std::size_t victim = Chance(random, 0.3) ? Between(random, 0, 2) : 5;
+    const std::uint64_t fatal = Between(random, 0, 40);
+    for (std::uint64_t turn = 0; turn < 4000; ++turn) {
+      if (turn == fatal && victim < 5 && !ended[victim]) {
+        gone[victim] = true;
+        ++killed;
+        run.Freeze(run.workers[victim]);
+        run.LinkDown(run.scheduler, run.workers[victim], "killed by SIGKILL");
+      }
+      const std::size_t worker = Between(random, 0, 4);
+      Worker& self = const_cast<Node&>(run.node(run.workers[worker])).worker();
+      const bool free = !gone[worker] && !ended[worker] && self.Submitted(0) == self.ValueRound(0);
+      if (free && next < kMost) {
+        const Round open = std::max(self.Reached(0), self.ValueRound(0)) + 1;
+        ended[worker] = open >= kRounds;
+        const auto steps = static_cast<std::uint32_t>(Between(random, 1, 5));
+        const auto value = std::make_shared<std::vector<float>>(kMost);
+        (*value)[next] = 1;
+        coordinates[worker].push_back(next++);
+        made[worker] += steps;
+        run.Do(run.workers[worker], [&, value](Node& node, Time now) {
+          node.worker().Submit(
+              0, {.value = value->data(), .owner = value, .last = ended[worker], .made = made[worker]}, now);
+        });
+      }
+      run.Drive(static_cast<Time>(Between(random, 0, worker == 1 ? 12 : 3)) * kSecond / 8);
+      bool over = true;
+      for (std::size_t each = 0; each < 5; ++each) over = over && (ended[each] || gone[each]);
+      if (over) break;
+    }
+    run.Drive(5 * kSecond);
+
+    std::vector<std::map<Round, double>> factors(5);  // by worker and the round that was meant
+    for (std::size_t party = 0; party < 2; ++party) {
+      for (const std::vector<Contribution>& closed : rules[party].closed) {
+        double total = 0;
+        for (const Contribution& each : closed) total += relative ? rules[party].weight(each) : 1;
+        for (const Contribution& each : closed) {
+          const auto worker = std::find(run.workers.begin(), run.workers.end(), each.source) - run.workers.begin();
+          const double factor = sizes[party] * rules[party].weight(each) / total;
+          CHECK(factors[static_cast<std::size_t>(worker)].emplace(each.meant, factor).second);
+          late += each.age > 0;
+        }
+      }
+      for (const Event& event : run.Events(run.servers[party], Event::Kind::kPartial)) {
+        for (std::size_t i = event.late.size() - event.dropped; i < event.late.size(); ++i) {
+          const auto [source, meant] = event.late[i];
+          const auto worker = std::find(run.workers.begin(), run.workers.end(), source) - run.workers.begin();
+          CHECK(factors[static_cast<std::size_t>(worker)].emplace(meant, 0.0).second);
+          ++dropped;
+        }
+      }
+    }
+    const Buffer* model = run.node(run.globals.front()).GlobalValue(0, 0);
+    for (std::size_t worker = 0; worker < 5; ++worker) {
+      if (!gone[worker]) {
+        CHECK(ended[worker]);
+        // What was dropped after the last round has closed is not reported any more.
+        CHECK(factors[worker].size() <= coordinates[worker].size());
+        CHECK(run.Value(run.workers[worker], 0) == run.Value(run.workers[worker < 3 ? (victim == 0 ? 1 : 0) : 3], 0));
+      }
+      auto factor = factors[worker].begin();
+      for (const std::uint32_t coordinate : coordinates[worker]) {
+        const double expected = factor == factors[worker].end() ? 0.0 : (factor++)->second;
+        CHECK_NEAR((*model)[coordinate], expected, 1e-5);
+      }
+    }
+  });
+  CHECK(seeds < 60 || (late > 20 && dropped > 10 && killed > 5));  // fewer are drawn under sanitizers
+}
+
+}  // namespace
+}  // namespace geomx
