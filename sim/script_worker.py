@@ -59,6 +59,7 @@ class ScriptWorker:
         self.keys: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.waits_for = ""
         self._pushed: Counter[int] = Counter()  # by key
+        self._reduced_ns = 0  # when its group of processes has added what it has begun to
         self.local = ScriptSteps(simulation, self)
         self._verbs = _core.FabricWorker(simulation.fabric, spec.id)
         self._rounds: dict[int, tuple[int, int]] = {}  # by key: round and arrival of its value
@@ -241,8 +242,23 @@ class ScriptWorker:
         self.simulation.declared(key, name, shape, shards)
 
     def _push(self, asked: dict[str, Any], content: Any) -> None:
-        loss, shared = asked["loss"], isinstance(content, _core.PushedValues)
+        env, reduce_ns = self.simulation.env, asked.get("reduce_ns", 0)
         self._pushed[asked["key"]] += 1
+        if reduce_ns > 0:
+            self._reduced_ns = max(self._reduced_ns, env.now) + reduce_ns
+        if self._reduced_ns <= env.now:
+            self._send(asked, content)
+        else:
+            env.process(self._send_later(asked, content, self._reduced_ns - env.now))
+
+    def _send_later(self, asked: dict[str, Any], content: Any, after_ns: int) -> Waits:
+        """Push when the processes of a group have added what each of them has."""
+        yield self.simulation.env.timeout(after_ns)
+        self._send(asked, content)
+        return DONE
+
+    def _send(self, asked: dict[str, Any], content: Any) -> None:
+        loss, shared = asked["loss"], isinstance(content, _core.PushedValues)
         self._verbs.push(
             asked["key"],
             content if shared else _core.PushedValues(_vector(content)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from geomx import _core
 from geomx.live.script_record import ScriptRecord
@@ -20,9 +21,6 @@ Evaluated = Callable[[float, int, float | None, float | None], None]
 
 State = tuple[int, int, int, int, bytes]
 """Key, shard, number of the part, parts, and bytes of a part of an optimizer's state."""
-
-
-NOT_SIMULATED = "{} cannot be simulated yet: use geomx launch, which runs the script live"
 
 
 class ScriptCalls:
@@ -91,6 +89,18 @@ class ScriptCalls:
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
+
+    # ---- of a worker that is a group of processes, of which this one talks for all ----
+
+    def uncounted(self) -> AbstractContextManager[None]:
+        """Return a context in which the group really communicates, which takes no virtual time."""
+        return nullcontext()
+
+    def reduces(self, size_bytes: int, processes: int) -> None:
+        """Note that the group begins to add what is pushed next: `size_bytes` of each process."""
+
+    def shares(self, size_bytes: int, processes: int) -> None:
+        """Note that this process gives `size_bytes` to the others, and wait as long as it takes."""
 
     def evaluated(self, step: int, accuracy: float | None, loss: float | None) -> None:
         """Record an evaluation of the model after local step `step`."""

@@ -13,6 +13,10 @@ Buckets pass through a pipeline of three stages (averaged inside, sent, answered
 reduction of one bucket overlaps with the WAN round trip of the previous one. Collectives run in two
 process groups of their own, one per stage: every process starts them in the order in which DDP
 fills its buckets, independently of DDP's own collectives.
+
+In a simulation the leader's calls have an order, so that virtual time has one: it pushes a bucket
+when it is full, and receives all answers after the last one, where nothing is left to compute. The
+simulator lets a push leave when the reduction before it would be over on the party's network.
 """
 
 # DDP inspects the hook's annotations, which must be types and not strings.
@@ -20,13 +24,13 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
-from geomx.live.script_calls import NOT_SIMULATED
 from geomx.live.torch_exchange import TensorExchange
 from geomx.torch.exchange import NO_WEIGHTS, claimed, shaped
 from geomx.training.steps import Steps
@@ -69,8 +73,6 @@ class PartyHook:
             self._store = store or kv.create()
             if self._store.member.late or self._store.rounds:
                 raise GeomxError(NO_WEIGHTS)
-            if self._store.member.virtual:
-                raise GeomxError(NOT_SIMULATED.format("geomx.torch.PartyHook"))
             self._store.member.on_leave = _end
             self._steps = _checked_steps(self._store)
             self._exchange = claimed(self._store, copy=True)
@@ -78,6 +80,7 @@ class PartyHook:
         self._introduce(trained)
         dist.broadcast(place, 0, group=self._inside)
         party, self._parties = place.tolist()
+        self._held: list[_Bucket] = []  # in a simulation, those that were pushed
         self.rank = party * self._here + dist.get_rank()
         self.processes = self._parties * self._here
 
@@ -118,34 +121,78 @@ class PartyHook:
         buffer = bucket.buffer()
         devices = [buffer.device] if buffer.is_cuda else None  # their streams will wait for it
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
-        buffer.div_(state._here)
-        work = dist.all_reduce(buffer, group=state._inside, async_op=True)
         keys = [state._keys[id(parameter)] for parameter in bucket.parameters()]
         pieces = list(zip(keys, bucket.gradients(), strict=True))
-        first = bucket.index() == 0
+        here = _Bucket(buffer, pieces, bucket.index() == 0, done)
+        if state._store is not None and state._store.member.virtual:
+            state._take_in_order(here, bucket.is_last())
+            return done
+        buffer.div_(state._here)
+        work = dist.all_reduce(buffer, group=state._inside, async_op=True)
 
         def send() -> None:
             work.wait()
-            if state._exchange is not None and state._steps is not None:
-                if first:
-                    _begin(state._steps)
-                scale = float(state._steps.scale)
-                for key, gradient in pieces:
-                    scaled = gradient if scale == 1.0 else gradient * scale
-                    state._exchange.push(key, scaled, priority=-key)
-                state._pushed()
+            state._push(here)
             state._answer.submit(_reporting, done, buffer, answer)
 
         def answer() -> None:
-            if state._exchange is not None:
-                for key, gradient in pieces:
-                    state._exchange.pull(key, [gradient])
-                buffer.div_(state._parties)
+            state._pull(here)
             dist.broadcast(buffer, 0, group=state._outside)
             done.set_result(buffer)
 
         state._send.submit(_reporting, done, buffer, send)
         return done
+
+    def _push(self, bucket: "_Bucket") -> None:
+        """As the leader, push the party's mean of a bucket."""
+        if self._exchange is None or self._steps is None:
+            return
+        if bucket.first:
+            _begin(self._steps)
+        scale = float(self._steps.scale)
+        for key, gradient in bucket.pieces:
+            scaled = gradient if scale == 1.0 else gradient * scale
+            self._exchange.push(key, scaled, priority=-key)
+        self._pushed()
+
+    def _pull(self, bucket: "_Bucket") -> None:
+        """As the leader, receive the mean of a bucket over all parties."""
+        if self._exchange is None:
+            return
+        for key, gradient in bucket.pieces:
+            self._exchange.pull(key, [gradient])
+        bucket.buffer.div_(self._parties)
+
+    def _take_in_order(self, bucket: "_Bucket", last: bool) -> None:
+        """As the leader in a simulation: push a bucket; after the last one, receive all of them."""
+        assert self._store is not None
+        member = self._store.member
+        with member.uncounted():
+            bucket.buffer.div_(self._here)
+            dist.all_reduce(bucket.buffer, group=self._inside)
+        if self._here > 1:
+            member.reduces(bucket.buffer.nbytes, self._here)
+        self._push(bucket)
+        self._held.append(bucket)
+        if not last:
+            return
+        for each in self._held:
+            self._pull(each)
+            if self._here > 1:
+                member.shares(each.buffer.nbytes, self._here)
+            with member.uncounted():
+                dist.broadcast(each.buffer, 0, group=self._outside)
+            each.done.set_result(each.buffer)
+        self._held = []
+
+
+class _Bucket(NamedTuple):
+    """Gradients combined by DDP: all of them, those of each key, and the future of their mean."""
+
+    buffer: torch.Tensor
+    pieces: list[tuple[int, torch.Tensor]]
+    first: bool
+    done: torch.futures.Future[torch.Tensor]
 
 
 _NEEDED = (

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx.errors import GeomxError
-from geomx.virtual.requests import Requests, call_site
+from geomx.virtual.requests import NS, Requests, call_site
 
 State = tuple[int, int, int, int, bytes]
 """Key, shard, number of the part, parts, and bytes of a part of an optimizer's state."""
@@ -43,6 +43,7 @@ class VirtualLoop(Requests):
         self.late = False
         self.experiment = ""
         self._values: dict[int, bytearray] = {}  # that have come with the end of a wait
+        self._reduce_ns = 0  # of the next push
         try:
             joined, _ = self._ask("join", name=name)
         except RuntimeError as error:
@@ -90,7 +91,9 @@ class VirtualLoop(Requests):
         """See `_core.Loop.push`; copies the array. `not_before_s` is for paced live runs."""
         del not_before_s
         known = None if math.isnan(loss) else loss
-        self._post("push", array, key=key, loss=known, last=last, absent=absent)
+        reduce_ns, self._reduce_ns = self._reduce_ns, 0
+        asked = {"key": key, "loss": known, "last": last, "absent": absent, "reduce_ns": reduce_ns}
+        self._post("push", array, **asked)
         self._pushes[key] += 1
         return self._pushes[key]
 
@@ -192,6 +195,16 @@ class VirtualLoop(Requests):
     def mark(self, what: str) -> None:
         """Tell that a local step ``begins``, or that its computing is done (``computed``)."""
         self._post("mark", what=what)
+
+    def reduces(self, seconds: float) -> None:
+        """Let the next push, and those after it, leave after a reduction that begins with it.
+
+        The process computes on meanwhile; a reduction begins when the one before it is over.
+
+        Args:
+            seconds: How long it takes.
+        """
+        self._reduce_ns = round(seconds * NS)
 
     def sleep(self, seconds: float) -> None:
         """Let virtual time pass."""

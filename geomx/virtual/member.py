@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import cast
 
 from geomx import _core
@@ -69,6 +71,28 @@ class VirtualMember(Member):
     def sleep(self, seconds: float) -> None:
         """See `Member.sleep`."""
         self._simulator.sleep(seconds)
+
+    def uncounted(self) -> AbstractContextManager[None]:
+        """See `Member.uncounted`."""
+        return self._simulator.uncounted()
+
+    def reduces(self, size_bytes: int, processes: int) -> None:
+        """See `Member.reduces`; the processes form a ring.
+
+        In each of 2 (p - 1) steps, every process sends a p-th of its values to the next one
+        (Patarasuk and Yuan, 2009).
+        """
+        self._simulator.reduces(self._lan_s(2 * (processes - 1), size_bytes / processes))
+
+    def shares(self, size_bytes: int, processes: int) -> None:
+        """See `Member.shares`; in each step, each process that has the values gives them to one."""
+        self._simulator.sleep(self._lan_s(math.ceil(math.log2(processes)), size_bytes))
+
+    def _lan_s(self, steps: int, size_bytes: float) -> float:
+        """Return how long `steps` messages take, one after the other, over the LAN of this node."""
+        cluster = self.spec.cluster
+        way = cluster.path(self.node, cluster.party_of(self.node).server)
+        return steps * (way.delay_s + size_bytes * 8 / way.bandwidth_bps)
 
     def evaluated(self, step: int, accuracy: float | None, loss: float | None) -> None:
         """See `Member.evaluated`."""

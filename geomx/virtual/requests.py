@@ -7,12 +7,14 @@ before the next one of the script.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol
@@ -90,7 +92,7 @@ class Requests:
         self._now_ns = 0
         self._posted = False  # something since `_now_ns`
         self._computed_ns = 0  # since then, up to the last request
-        self._later_ns = 0  # of it, after the last push that an engine executed
+        self._later_ns = 0  # of it, what was measured but belongs to the next request
         self._pushes: Counter[int] = Counter()
         self._speed = 1.0
         self._measured = True
@@ -133,6 +135,19 @@ class Requests:
     def ignore(self, ns: int) -> None:
         """Do not report that time as waiting outside the store."""
         self._watch.ignored_ns += ns
+
+    @contextlib.contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Do not count what the process computes meanwhile."""
+        with self._one_at_a_time:
+            computed_ns = self._watch.read()
+            self._computed_ns += computed_ns
+            self._later_ns += computed_ns
+        try:
+            yield
+        finally:
+            with self._one_at_a_time:
+                self._watch.start()
 
     def tell_executed(self) -> None:
         """Make the requests of an engine's pushes, without one of the script's."""

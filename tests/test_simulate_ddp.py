@@ -1,0 +1,65 @@
+"""A script that uses DDP inside each party, simulated and launched."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geomx.config.compose import compose
+from geomx.live.launcher import run_script
+from geomx.results.results import Results
+from geomx.runner import simulate_command
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow(8)
+
+ROOT = Path(__file__).parents[1]
+NETWORK = """
+central: {name: hub, uplink_mbps: 1000, downlink_mbps: 1000}
+parties:
+  east: {workers: 1, uplink_mbps: 1000, downlink_mbps: 1000}
+  west: {workers: 1, uplink_mbps: 1000, downlink_mbps: 1000}
+delay_ms: 2
+lan: {mbps: 10, delay_ms: 0.5}
+"""
+
+
+def ran(folder: Path, mode: str, processes: int) -> Results:
+    """Run three steps of the example of DDP, with so many processes in each party."""
+    network = folder / "network.yaml"
+    network.write_text(NETWORK)
+    words = [f"network={network}", f"hydra.run.dir={folder / mode}{processes}"]
+    experiment, directory = compose(words)
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        f"--nproc-per-node={processes}", str(ROOT / "examples" / "torch_ddp.py"), "--steps", "3",
+    ]  # fmt: skip
+    if mode == "live":
+        return run_script(experiment, directory, command)
+    return simulate_command(experiment, directory, command, "constant:0.05")
+
+
+def test_ddp_is_simulated_as_it_is_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With equal bytes and parameters; reductions and answers inside a party take their time."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    alone, pair, live = (ran(tmp_path, *how) for how in (("sim", 1), ("sim", 2), ("live", 2)))
+    for what in ("iterations", "rounds"):
+        assert pair.summary[what] == live.summary[what]
+    for what in ("wan_push", "wan_pull", "lan"):
+        assert pair.summary["bytes"][what] == live.summary["bytes"][what]
+    for name, value in live.parameters().items():
+        np.testing.assert_array_equal(pair.parameters()[name], value)
+
+    whole_s = 4 * (64 * 128 + 128 + 128 * 10 + 10) * 8 / 10e6
+    steps_s = [
+        [row["end_s"] - row["start_s"] for row in results.iterations if row["iteration"] == 1]
+        for results in (alone, pair)
+    ]
+    for one, two in zip(*steps_s, strict=True):  # of each party's worker
+        reduced_s, shared_s = 2 * (whole_s / 2 + 1e-3), whole_s + 1e-3
+        assert two - one == pytest.approx(reduced_s + shared_s, abs=1e-4)
