@@ -125,6 +125,9 @@ COMMANDS = {
         "Convert what other tools have measured to a workload or a network.",
         "import_files",
     ),
+    "export": Command(
+        "Write a run in a format of other tools: geomx export chakra RUN.", "export_files"
+    ),
     "calibrate": Command(
         "Measure this machine, and the network between sites, as a basis of predictions.",
         "calibrate",

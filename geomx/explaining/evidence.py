@@ -72,6 +72,7 @@ class Evidence:
         party: Party by node.
         speed: Relative speed by worker.
         timeline: Its spans.
+        sent: Its messages, in the order of their starts.
 
     Raises:
         ConfigError: It has no timeline.
@@ -96,23 +97,23 @@ class Evidence:
         }
         self._own: dict[str, list[Span]] = defaultdict(list)
         self._handling: dict[str, list[Span]] = defaultdict(list)
-        sent = []
+        self.sent: list[Sent] = []
         for span in self.timeline.spans:
             if span.category == "send":
-                sent.append(self._sent(span))
+                self.sent.append(self._sent(span))
             elif span.category in ("compute", "wait"):
                 self._own[span.node].append(span)
             else:
                 self._handling[span.node].append(span)
         self._links: dict[tuple[str, str, bool], list[Sent]] = defaultdict(list)
         self._arrivals: dict[tuple[object, ...], list[Sent]] = defaultdict(list)
-        for message in sent:  # in the order of their starts
+        for message in self.sent:  # in the order of their starts
             self._links[message.source, message.target, message.channel > 0].append(message)
-        for message in sorted(sent, key=attrgetter("arrives_s")):
+        for message in sorted(self.sent, key=attrgetter("arrives_s")):
             node, kind = message.target, message.kind
             for index in ((kind, message.key, message.shard), (kind, message.key), (kind,), ()):
                 self._arrivals[node, *index].append(message)
-        self._loads = _loads(sent, self._routes)
+        self._loads = _loads(self.sent, self._routes)
         self.limit = lru_cache(maxsize=None)(self._limit)
 
     def _sent(self, span: Span) -> Sent:
