@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -200,3 +201,27 @@ def test_a_policy_in_python_does_the_same(network: Build, tiny: Any, simulate: B
     registry = in_python(Confused, k=2, **options)
     with pytest.raises(PluginError, match=r"Confused.weigh gave 0 weights for [123] contribution"):
         simulate(net, tiny, ("own", {}), iterations=4, registry=registry)
+
+
+def test_the_documented_policy_waits_for_all_but_one(
+    network: Build, tiny: Any, simulate: Build
+) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "write_a_plugin.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (source,) = [block for block in blocks if "class WithoutStragglers" in block]
+    space: dict[str, Any] = {}
+    exec(source, space)
+
+    class Own:
+        @geomx.hookimpl
+        def geomx_sync_policy(self, cluster: Any) -> geomx.SyncPolicy:
+            policy: geomx.SyncPolicy = space["WithoutStragglers"]()
+            return policy
+
+    registry = registry_with(own=("sync", Own()))
+    net = network(3, 1, speed=[(1.0, 0.9, 0.01), (1.0,)])
+    run = simulate(net, tiny, ("own", {}), iterations=20, registry=registry)
+    waits = simulate(net, tiny, ("fsa", {}), iterations=20)
+    assert run.results.summary["participation"]["late"] > 0
+    fast, slow = (each.results.iterations[10]["end_s"] for each in (run, waits))
+    assert fast < 0.5 * slow
