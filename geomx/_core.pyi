@@ -83,7 +83,7 @@ class NodeConfig:
     def add_optimizer(self, optimizer: OptimizerFactory) -> None:
         """Add a plugin's optimizer, which instructions may name."""
 
-    def add_group(self, root: int, members: Sequence[int], host: int, number: int, push: bool, pull: bool, label: str = '') -> None:
+    def add_group(self, root: int, members: Sequence[int], host: int, number: int, push: bool, pull: bool, ahead: bool = False, label: str = '') -> None:
         """
         Add an overlay of which this node is the root or a member; see core/overlay_group.h. `label`
         is used in errors.

@@ -99,6 +99,18 @@ def test_trees_on_redrawn_links_beat_the_star(sized: Build, simulate: Build) -> 
 
 @pytest.mark.slow
 @pytest.mark.needs("tsengine")
+def test_planned_trees_on_a_redrawn_mesh_beat_the_star(sized: Build, simulate: Build) -> None:
+    folder = Path(__file__).resolve().parents[1] / "conf" / "network"
+    content = yaml.safe_load((folder / "netstorm_dynamic.yaml").read_text(encoding="utf-8"))
+    workload = sized(*[1_000_000] * 24)
+    star, tree = (
+        simulate(content, workload, ("fsa", {}), accel, iterations=40) for accel in ([], TREE)
+    )
+    assert star.results.summary["seconds"] >= 2.8 * tree.results.summary["seconds"]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("tsengine")
 def test_drawn_networks_are_not_slower_than_with_a_star(
     network: Build, sized: Build, simulate: Build
 ) -> None:

@@ -271,6 +271,7 @@ def _add_groups(
             shared.sites.index(overlay.site),
             overlay.push,
             overlay.pull,
+            overlay.ahead,
             selection.overlay_label(group.root),
         )
         if node == group.root:

@@ -118,6 +118,22 @@ def with_global_servers_at(cluster: Cluster, places: Sequence[str]) -> Cluster:
     return _cluster(graph)
 
 
+def may_be_narrow(cluster: Cluster, edge: tuple[str, str]) -> bool:
+    """Return whether transfers between sites may have to share an edge.
+
+    Args:
+        cluster: All nodes.
+        edge: The edge.
+
+    Returns:
+        Whether it is limited, and not a host's own.
+    """
+    ends = [cluster.graph.nodes[node] for node in edge]
+    routers = all(end["kind"] == "router" for end in ends)
+    between = routers or ends[0].get("party") != ends[1].get("party")
+    return between and "bandwidth_mbps" in cluster.graph.edges[edge]
+
+
 def with_standbys(cluster: Cluster, site: str | None) -> Cluster:
     """Add a standby of every global server.
 

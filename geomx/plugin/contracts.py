@@ -394,7 +394,7 @@ def check_overlay(label: str, overlay: Overlay, group: Group) -> Overlay:
     held = Held(overlay, label)
     hosts = (group.root, group.scheduler)
     held.site("site", overlay.site, hosts, "the group's root or the scheduler")
-    for name in ("push", "pull"):
+    for name in ("push", "pull", "ahead", "reliable"):
         if not isinstance(getattr(overlay, name), bool):
             raise held.broken(name, "True or False", getattr(overlay, name))
     return overlay

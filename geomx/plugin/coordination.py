@@ -87,8 +87,15 @@ class Overlay:
             native coordinator receives the experiment's ``seed`` as an option.
         push: Whether contributions are aggregated by members on the way to the root.
         pull: Whether members forward values.
+        ahead: Whether a native coordinator plans rounds before they begin (`OverlayPlan` in
+            runtime_cpp/core/overlay_group.h), so that a member may receive contributions before it
+            has its own.
+        reliable: Whether all slices of contributions must arrive in their round. Best-effort
+            slicers on the group's links are then refused (`Slicer.best_effort`).
     """
 
     site: Site
     push: bool = True
     pull: bool = True
+    ahead: bool = False
+    reliable: bool = False

@@ -46,6 +46,7 @@ class Native:
             for a codec that was compiled into the core.
         grace_s: Slicers only: seconds for which a receiver waits for best-effort slices after the
             reliable ones of a round have arrived.
+        best_effort: Slicers only: whether some slices are best effort.
 
     Example:
         >>> Native("codec", "mine", {"ratio": 0.01}).options
@@ -57,6 +58,7 @@ class Native:
     options: Mapping[str, float] = field(default_factory=dict)
     grace_s: float = 0.0
     library: str = ""
+    best_effort: bool = False
 
 
 def native_options(config: Any, **others: float) -> dict[str, float]:
@@ -306,6 +308,9 @@ class BySize:
 @runtime_checkable
 class Slicer(Protocol):
     """A slicer written in Python; each shard on each link has its own deep copy.
+
+    A slicer that sends slices best effort says so by an attribute ``best_effort = True``, since
+    some overlays need every slice (`Overlay.reliable`).
 
     Example:
         >>> class LastFirst:

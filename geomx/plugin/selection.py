@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -47,6 +47,7 @@ from geomx.plugin.parts import (
     Slicer,
 )
 from geomx.plugin.registration import DEFAULT_SYNC, Choice, Options, Plugin
+from geomx.plugin.reliability import refuse_best_effort
 from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.plugin.tracking import TrackedRun, Tracker
 from geomx.plugin.wan import WanModel
@@ -199,8 +200,20 @@ class Selection:
         return self.once(cluster, Selection._find_overlays)
 
     def _find_overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
+        policy = self.sync_policy(cluster)
         answers = [(group, self._overlay(group)) for group in self.groups(cluster)]
-        return [(group, overlay) for group, overlay in answers if overlay is not None]
+        found = [(group, overlay) for group, overlay in answers if overlay is not None]
+        for group, overlay in found:
+            if overlay.reliable:
+                self._refuse_best_effort(group, policy)
+        return found
+
+    def _refuse_best_effort(self, group: Group, policy: SyncPolicy) -> None:
+        link = group.cluster.link(group.members[0], group.root, "push")
+        link = replace(link, kind=group.kind, exchange=policy.exchange)
+        name = self._overlay_labels[group.root.id].split(":")[0].split()[-1]
+        accel = [each for each, _ in self.accel]
+        refuse_best_effort(accel, name, self.labelled("geomx_slicer", link=link), _where(group))
 
     def once(self, cluster: Cluster, find: Callable[[Selection, Cluster], Found]) -> Found:
         """Return `find` of this selection and `cluster`, cached until the cluster changes.
@@ -220,8 +233,7 @@ class Selection:
         answers = self._ask("geomx_overlay", group=group)
         for built, _ in answers:
             self._overlay_labels[group.root.id] = f"{built.label}: geomx_overlay"
-        where = "inside parties" if group.level == "party" else "between parties"
-        answer: Overlay | None = self._only(answers, f"the overlay {where}")
+        answer: Overlay | None = self._only(answers, f"the overlay {_where(group)}")
         if answer is not None:
             check_overlay(self._overlay_labels[group.root.id], answer, group)
         return answer
@@ -357,6 +369,10 @@ class Selection:
                 "accel", f"[{accel}]", f"{' and '.join(names)} both decide {what}; choose one"
             )
         return answers[0][1] if answers else None
+
+
+def _where(group: Group) -> str:
+    return "inside parties" if group.level == "party" else "between parties"
 
 
 def _hook_of(answer: Any) -> str:

@@ -63,7 +63,8 @@ class Dgt:
         if link.kind != "wan" or link.direction != "push":
             return None
         grace_s = self.config.wait_ms / 1e3
-        return Native("slicer", "dgt", native_options(self.config), grace_s=grace_s)
+        options = native_options(self.config)
+        return Native("slicer", "dgt", options, grace_s=grace_s, best_effort=True)
 
 
 @hookimpl

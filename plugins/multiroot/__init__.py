@@ -19,7 +19,7 @@ from typing import Annotated
 from annotated_types import Ge, Interval, Unit
 
 from geomx.cluster import Cluster, NodeSpec
-from geomx.network.topology import with_global_servers_at
+from geomx.network.topology import may_be_narrow, with_global_servers_at
 from geomx.plugin import (
     Group,
     Native,
@@ -112,18 +112,9 @@ def _reach(cluster: Cluster, party: str) -> tuple[int, float]:
     widths = [
         mbps
         for source, target, mbps in edges
-        if party_of[source] == party and _may_be_narrow(cluster, (source, target))
+        if party_of[source] == party and may_be_narrow(cluster, (source, target))
     ]
     return len(widths), sum(widths)
-
-
-def _may_be_narrow(cluster: Cluster, edge: Edge) -> bool:
-    """Return whether transfers may have to share an edge: it is limited, and not a host's own."""
-    ends = [cluster.graph.nodes[node] for node in edge]
-    between = all(end["kind"] == "router" for end in ends) or ends[0].get("party") != ends[1].get(
-        "party"
-    )
-    return between and "bandwidth_mbps" in cluster.graph.edges[edge]
 
 
 def _options(cluster: Cluster, members: Sequence[NodeSpec]) -> Iterator[tuple[str, float]]:
@@ -143,7 +134,7 @@ def _options(cluster: Cluster, members: Sequence[NodeSpec]) -> Iterator[tuple[st
         legs = ((scheduler, source), (source, target), (target, scheduler))
         yield f"route {source.id} {target.id}", sum(cluster.path(*leg).delay_s for leg in legs)
         edges = cluster.path(source, target).edges
-        links = [edge for edge in edges if _may_be_narrow(cluster, edge)]
+        links = [edge for edge in edges if may_be_narrow(cluster, edge)]
         for position, edge in enumerate(links):
             if edge not in numbers:
                 numbers[edge] = next(fresh)

@@ -38,8 +38,7 @@ class Planner final : public Coordinator {
     const auto report = OverlayReport::Unpack(values);
     if (!report) return {};
     using What = OverlayReport::What;
-    const bool up = report->what == What::kReady || report->what == What::kMerged;
-    const ItemId id{up ? Direction::kPush : Direction::kPull, report->root, report->key, report->shard};
+    const OverlayItem id = OverlayItem::Of(*report);
     if (!links_.Knows({members_.front(), report->root})) return {};
     Item& item = items_[id];
     if (report->from) End(id, item, {*report->from, from}, *report, now);
@@ -50,7 +49,7 @@ class Planner final : public Coordinator {
       item.holders.insert(from);
       Ascend(id, item, from, now, replies);
       for (const NodeId child : Children(item, from)) Ascend(id, item, child, now, replies);
-    } else if (!up) {
+    } else if (!id.up()) {
       for (const NodeId child : Children(item, from)) Order(id, item, {from, child}, now, replies);
     }
     return replies;
@@ -59,14 +58,6 @@ class Planner final : public Coordinator {
   void Exchange(Archive& archive) override { archive(links_, items_); }
 
  private:
-  struct ItemId {
-    Direction direction;
-    NodeId root;
-    Key key;
-    std::uint32_t shard;
-    auto operator<=>(const ItemId&) const = default;
-    void Exchange(Archive& archive) { archive(direction, root, key, shard); }
-  };
   struct Item {
     Round round = 0;
     double dense = 0, wire = 0;  // bytes of a transfer: before encoding, and of the last one that arrived
@@ -117,20 +108,20 @@ class Planner final : public Coordinator {
     return children;
   }
 
-  void Begin(const ItemId& id, Item& item, const OverlayReport& report) {
+  void Begin(const OverlayItem& id, Item& item, const OverlayReport& report) {
     item.round = report.round;
     if (!report.from) item.dense = static_cast<double>(report.bytes);
     item.planned = item.wire > 0 ? item.wire : item.dense;
     item.holders.clear();
     item.awaited.clear();
-    const bool up = id.direction == Direction::kPush;
+    const bool up = id.up();
     item.neighbours = GrowTree(links_, members_, id.root, up, item.planned, item.round);
     if (!up) return;
     for (const auto& [member, neighbour] : item.neighbours) ++item.awaited[neighbour];
   }
 
   // Ends a transfer, if this coordinator has ordered it.
-  void End(const ItemId& id, Item& item, const Pair& pair, const OverlayReport& report, Time now) {
+  void End(const OverlayItem& id, Item& item, const Pair& pair, const OverlayReport& report, Time now) {
     const auto transfer = item.open.find(pair);
     if (transfer == item.open.end()) return;
     const Time began = transfer->second;
@@ -141,7 +132,7 @@ class Planner final : public Coordinator {
     if (id.direction == Direction::kPush) --item.awaited[pair.second];
   }
 
-  void Ascend(const ItemId& id, Item& item, NodeId member, Time now, std::vector<Reply>& replies) {
+  void Ascend(const OverlayItem& id, Item& item, NodeId member, Time now, std::vector<Reply>& replies) {
     if (!item.holders.contains(member) || item.awaited[member] > 0) return;
     const auto neighbour = item.neighbours.find(member);
     if (neighbour == item.neighbours.end()) return;
@@ -150,7 +141,7 @@ class Planner final : public Coordinator {
     Order(id, item, {member, neighbour->second}, now, replies);
   }
 
-  void Order(const ItemId& id, Item& item, const Pair& pair, Time now, std::vector<Reply>& replies) {
+  void Order(const OverlayItem& id, Item& item, const Pair& pair, Time now, std::vector<Reply>& replies) {
     if (!item.open.emplace(pair, now).second) return;
     links_.Begin(pair, now);
     const OverlayOrder order{id.direction, id.root, id.key, id.shard, item.round, pair.second};
@@ -159,7 +150,7 @@ class Planner final : public Coordinator {
 
   std::vector<NodeId> members_;  // ascending
   Links links_;
-  std::map<ItemId, Item> items_;
+  std::map<OverlayItem, Item> items_;
 };
 
 const Registered<NativeCoordinators> registered("multiroot", [](const Options& options) {

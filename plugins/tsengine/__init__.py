@@ -12,15 +12,22 @@ than documented, and transfers one key at a time; `tsengine.cc` describes this o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Annotated
 
 from annotated_types import Ge, Interval, Unit
 
 from geomx.errors import ConfigError
+from geomx.network.topology import may_be_narrow
 from geomx.plugin import Group, Native, Overlay, Site, native_options
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
+
+Edge = tuple[str, str]
+MESHED = 64
+"""Nodes of a group, up to which the links between all of them are looked up."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,10 @@ class TSEngineConfig:
     """Largest probability of taking the fastest known pair instead of exploring."""
     expiry_rounds: Annotated[int, Ge(1), Unit("rounds")] = 5
     """Age at which a throughput sample is discarded."""
-    in_flight: Annotated[int, Ge(1), Unit("transfers")] = 4
+    ahead: bool = True
+    """Rounds are planned before they begin, along trees or the star, where that pays; otherwise
+    every transfer is ordered when it becomes possible."""
+    in_flight: Annotated[int, Ge(1), Unit("transfers")] = 2
     """Limit on the transfers that a node sends, or receives, at a time; one per shard."""
 
     def __post_init__(self) -> None:
@@ -65,8 +75,54 @@ class TSEngine:
         if not (config.intra if within else config.inter):
             return None
         host = group.root if within else group.scheduler
-        site = Site(host, Native("coordinator", "tsengine", native_options(config)))
-        return Overlay(site, push=config.push, pull=config.pull)
+        options = native_options(config, **dict(_options(group)))
+        site = Site(host, Native("coordinator", "tsengine", options))
+        return Overlay(site, push=config.push, pull=config.pull, ahead=config.ahead)
+
+
+def _options(group: Group) -> Iterator[tuple[str, float]]:
+    """Yield the members of a group and, between parties, what the network file says of its links.
+
+    Every pair of nodes has links of its own: one out of the sender's site and one into the
+    receiver's. Only where that is not so, their numbers are passed for each pair.
+    """
+    for member in group.members:
+        yield f"member {member.id}", 1.0
+    if group.kind != "wan":
+        return
+    cluster = group.cluster
+    nodes = [*cluster.global_servers, *group.members]
+    pairs = [
+        (source, target)
+        for source, target in permutations(nodes, 2)
+        if not source.role == target.role == "global_server"
+    ]
+    if len(nodes) > MESHED:
+        pairs = [pair for pair in pairs if "global_server" in (pair[0].role, pair[1].role)]
+    numbers: dict[Edge, int] = {}
+    routes = {}
+    for source, target in pairs:
+        path = cluster.path(source, target)
+        yield f"delay {source.id} {target.id}", path.delay_s
+        routes[source, target] = [edge for edge in path.edges if may_be_narrow(cluster, edge)]
+        for edge in routes[source, target]:
+            if edge not in numbers:
+                numbers[edge] = len(numbers)
+                yield f"rate {numbers[edge]}", cluster.graph.edges[edge]["bandwidth_mbps"] * 125e3
+    own: dict[tuple[str, int], Edge] = {}
+    for (source, target), route in routes.items():
+        if len(route) == 2:
+            own.setdefault(("out", source.id), route[0])
+            own.setdefault(("in", target.id), route[1])
+    for (way, node), edge in own.items():
+        yield f"{way} {node}", float(numbers[edge])
+    for (source, target), route in routes.items():
+        if route == [own.get(("out", source.id)), own.get(("in", target.id))]:
+            continue
+        if not route:
+            yield f"alone {source.id} {target.id}", 1.0
+        for position, edge in enumerate(route):
+            yield f"route {source.id} {target.id} {position}", float(numbers[edge])
 
 
 @hookimpl

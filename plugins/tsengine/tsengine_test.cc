@@ -1,18 +1,21 @@
 // TSEngine's scheduler: minimal depth of trees, rate of exploration, expiry of samples, limits on
-// transfers, and unique orders. Clusters are tested in Python.
+// transfers, unique orders, and plans: rates of links, trees, and the star. Clusters are tested in Python.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <deque>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/natives.h"
 #include "core/overlay.h"
 #include "tests/check.h"
+#include "tests/overlay_rounds.h"
 #include "tests/seeds.h"
+#include "trees.h"
 
 namespace geomx {
 namespace {
@@ -225,9 +228,11 @@ TEST(TsengineExpiresSamplesAndAdaptsToLinks) {
 // root's link takes the time, they go on to meet in pairs.
 TEST(TsengineSendsAlongTheStarWhereOrdersTakeLonger) {
   for (const bool far : {true, false}) {
-    auto coordinator = Make(Defaults());
+    Options options = Defaults();
+    for (NodeId member = 1; member <= 4; ++member) options["member " + std::to_string(member)] = 1;
+    auto coordinator = Make(options);
     const Time delay = far ? kSecond : kMillisecond, spread = far ? kMillisecond : kSecond;
-    std::set<NodeId> standing;
+    std::map<NodeId, OverlayPlans> plans;
     std::size_t reported = 0;
     Time now = 0;
     for (Round round = 1; round <= 6; ++round) {
@@ -237,26 +242,25 @@ TEST(TsengineSendsAlongTheStarWhereOrdersTakeLonger) {
         report.round = round;
         report.bytes = 1'000'000;
         for (const auto& reply : coordinator->OnReport(from, report.Pack(), now)) {
-          const auto order = OverlayOrder::Unpack(reply.values);
-          CHECK(order.has_value());
-          if (order->term == OverlayOrder::Term::kAsk) {
-            standing.erase(reply.to);
+          if (const auto plan = OverlayPlan::Unpack(reply.values)) {
+            plans[reply.to].Add(*plan);
             continue;
           }
-          if (order->term == OverlayOrder::Term::kStanding) {
-            CHECK_EQ(order->target, kRoot);
-            standing.insert(reply.to);
-          }
-          orders.push_back({reply.to, *order});
+          const auto order = OverlayOrder::Unpack(reply.values);
+          CHECK(order.has_value());
+          if (order) orders.push_back({reply.to, *order});
         }
       };
-      reported = 0;
-      const std::set<NodeId> direct = standing;
+      const OverlayItem item{.root = kRoot};
+      std::vector<NodeId> direct;
       for (NodeId member = 1; member <= 4; ++member) {
-        if (direct.contains(member)) continue;
-        ++reported;
-        tell(member, {.what = What::kReady});
+        const auto* way = plans[member].Find(item, round);
+        if (way == nullptr) continue;
+        CHECK(way->targets == std::vector<NodeId>{kRoot} && way->awaited == 0);
+        direct.push_back(member);
       }
+      reported = 4 - direct.size();
+      for (NodeId member = 1; member <= 4 && direct.empty(); ++member) tell(member, {.what = What::kReady});
       for (const NodeId member : direct) {
         now += spread;
         tell(kRoot, {.what = What::kMerged, .from = member, .spread = spread});
@@ -272,6 +276,100 @@ TEST(TsengineSendsAlongTheStarWhereOrdersTakeLonger) {
     }
     CHECK_EQ(reported, far ? 0u : 4u);  // in the last round
   }
+}
+
+// Members whose routes share links, so that rounds of many shards are planned; others begin along pairs.
+TEST(TsengineAddsEveryContributionOnceAndForwardsEveryValueOnce) {
+  check::ForSeeds(60, [](std::uint64_t seed) {
+    check::Random random(seed);
+    Options options = Defaults();
+    const auto count = static_cast<NodeId>(check::Between(random, 2, 9));
+    std::vector<NodeId> members, nodes = {kRoot};
+    for (NodeId id = 1; id <= count; ++id) members.push_back(id);
+    nodes.insert(nodes.end(), members.begin(), members.end());
+    for (const NodeId member : members) options["member " + std::to_string(member)] = 1;
+    const bool meshed = check::Between(random, 0, 2) > 0;
+    for (const NodeId from : nodes) {
+      for (const NodeId to : nodes) {
+        if (from == to) continue;
+        const std::string pair = std::to_string(from) + " " + std::to_string(to);
+        options["delay " + pair] = 1e-3 * static_cast<double>(check::Between(random, 0, 50));
+        if (!meshed) continue;
+        for (int at = 0; at < 2; ++at) {
+          options["route " + pair + " " + std::to_string(at)] = static_cast<double>(check::Between(random, 0, 9));
+        }
+      }
+    }
+    for (int link = 0; link < 10; ++link) {
+      options["rate " + std::to_string(link)] = 1e6 * static_cast<double>(check::Between(random, 2, 20));
+    }
+    check::OverlayRounds rounds("tsengine", options, members, {kRoot}, random);
+    const auto shards = static_cast<std::uint32_t>(check::Between(random, 1, 12));
+    for (Round round = 1; round <= 6; ++round) rounds.Run(shards, round);
+  });
+}
+
+// Members send to the root over links that are drawn anew. Of each route, one link at least is known to be as
+// slow as the transfer was, and none to be slower than what crossed it.
+TEST(TsengineKnowsALinkThatLimitsEachTransfer) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    check::Random random(seed);
+    tsengine::Links links(Options{});
+    Time now = 0;
+    for (int draw = 0; draw < 4; ++draw) {
+      std::map<NodeId, double> rates;
+      double total = 0;
+      for (NodeId member = 1; member <= 3; ++member) {
+        total += rates[member] = 1e6 * static_cast<double>(check::Between(random, 2, 20));
+      }
+      for (int shard = 0; shard < 32; ++shard) {
+        now += kSecond;
+        for (const auto& [member, rate] : rates) {
+          OverlayReport report{.what = What::kMerged, .root = kRoot, .spread = kSecond - kMillisecond};
+          report.bytes = static_cast<std::uint64_t>(rate * 0.999 + tsengine::kFrameBytes);
+          links.Arrive({member, kRoot}, report, now);
+        }
+        if (shard % 8 == 7) links.Read(false);
+      }
+      const double root = links.Rate(links.Route({1, kRoot}).back());
+      CHECK(root >= 0.99 * total);
+      for (const auto& [member, rate] : rates) {
+        const double own = links.Rate(links.Route({member, kRoot}).front());
+        CHECK(own >= 0.99 * rate);
+        CHECK(own <= 1.2 * rate || root <= 1.2 * total);
+      }
+    }
+  });
+}
+
+// No trees take less than the slowest node needs for one contribution and one value, and no less than all links
+// need for those of all. Trees take at most twice that, as members have whole numbers of children, and no more than
+// the star.
+TEST(TsengineTreesUseTheLinksOfAllMembers) {
+  check::ForSeeds(20, [](std::uint64_t seed) {
+    check::Random random(seed);
+    Options options;
+    std::vector<NodeId> members;
+    double slowest = 1e12, total = 0;
+    for (NodeId id = 1; id <= 10; ++id) {  // 10 is the root
+      for (const char* way : {"out", "in"}) {
+        const auto link = static_cast<int>(2 * id) + (way[0] == 'o' ? 0 : 1);
+        const double rate = 1e6 * static_cast<double>(check::Between(random, 20, 155));
+        options[std::string(way) + " " + std::to_string(id)] = link;
+        options["rate " + std::to_string(link)] = rate;
+        slowest = std::min(slowest, rate);
+        total += rate;
+      }
+      if (id < 10) members.push_back(id);
+    }
+    const tsengine::Links links(options);
+    const tsengine::Planner planner(links, members, 10, {.bytes = 1e9, .largest = 1e6}, true, true, {});
+    const tsengine::Trees trees = planner.Grow();
+    CHECK_EQ(trees.up.size(), members.size());
+    CHECK_EQ(trees.down.size(), members.size());
+    CHECK(trees.seconds <= planner.Star().seconds);
+    CHECK(trees.seconds <= 2 * std::max(1e9 / slowest, 36e9 / total));
+  });
 }
 
 TEST(TsengineIgnoresInvalidReports) {

@@ -178,10 +178,11 @@ void init_core(nb::module_& m) {
       }, "optimizer"_a, "Add a plugin's optimizer, which instructions may name.")
       .def("add_group",
            [](NodeConfig& self, NodeId root, std::vector<NodeId> members, NodeId host,
-              std::uint32_t number, bool push, bool pull, std::string label) {
+              std::uint32_t number, bool push, bool pull, bool ahead, std::string label) {
              self.groups.push_back(
-                 {root, std::move(members), host, number, push, pull, std::move(label)});
-           }, "root"_a, "members"_a, "host"_a, "number"_a, "push"_a, "pull"_a, "label"_a = "",
+                 {root, std::move(members), host, number, push, pull, ahead, std::move(label)});
+           }, "root"_a, "members"_a, "host"_a, "number"_a, "push"_a, "pull"_a, "ahead"_a = false,
+           "label"_a = "",
            "Add an overlay of which this node is the root or a member; see core/overlay_group.h. `label`\n"
            "is used in errors.")
       .def("set_rounds",

@@ -23,7 +23,7 @@ Overlay::Overlay(Node& node, std::span<const OverlayGroup> groups) : node_(node)
 
 void Overlay::Contribution::Exchange(Archive& archive) {
   bool there = value.data != nullptr;
-  archive(value.header, there, relayed);
+  archive(value.header, there, own, arrived, relayed);
   if (!there) return;
   const auto copy = std::make_shared<Buffer>();
   if (!archive.loading()) copy->assign(value.data, value.data + value.header.shard_elements);
@@ -113,12 +113,18 @@ bool Overlay::Take(std::span<const NodeId> targets, const ShardValue& value, Tim
   if (DirectionOf(header) == Direction::kPush) {
     const Group* group = Above(header);
     if (group == nullptr || !group->push) return false;
-    const ItemId id{group->root, header.key, header.shard};
-    contributions_[id] = {value, {}};
+    const OverlayItem item{Direction::kPush, group->root, header.key, header.shard};
+    Contribution& mine = contributions_[item];
+    const bool early = mine.arrived > 0 && !mine.own && mine.value.header.round == header.round;
+    const Header others = mine.value.header;
+    if (!early) mine = {};
+    mine.value = value;
+    mine.own = true;
+    if (early) Count(mine.value.header, others);
     CheckLeft(*group, header);
-    if (standing_.contains(id)) {
-      SendContribution(*group, {Direction::kPush, id.root, id.key, id.shard, header.round, id.root}, now);
-    } else {
+    if (standing_.contains(item)) {
+      SendContribution(*group, {Direction::kPush, item.root, item.key, item.shard, header.round, item.root}, now);
+    } else if (!FollowUp(*group, item, now)) {
       Report(*group, OverlayReport::What::kReady, header, std::nullopt, {}, now);
     }
     return true;
@@ -127,41 +133,72 @@ bool Overlay::Take(std::span<const NodeId> targets, const ShardValue& value, Tim
   if (group == nullptr || !group->pull || targets.size() != group->members.size()) return false;
   node_.Pack(group->members.front(), value, {}, now,
              [this, group, header](std::vector<Message> messages, Time at) {
-               holdings_[{group->root, header.key, header.shard}] = {header.round,
-                                                                     std::move(messages)};
+               const OverlayItem item{Direction::kPull, group->root, header.key, header.shard};
+               Holding& held = holdings_[item];
+               const bool again = held.forwarded && held.round == header.round;
+               held = {header.round, std::move(messages), again};  // members take one value per round
+               if (FollowDown(*group, item)) return;
                Report(*group, OverlayReport::What::kOrigin, header, std::nullopt, {}, at);
              });
   return true;
 }
 
-bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, const Arrival& arrival,
-                    Time now) {
-  if (const Group* own = OwnGroup(); own != nullptr && own->push && own->Has(from)) {
-    Report(*own, OverlayReport::What::kMerged, header, from, arrival, now);
-    return false;
-  }
-  const Group* group = Above(header);
-  if (group == nullptr || !group->push || !group->Has(from)) return false;
-  const auto found = contributions_.find({group->root, header.key, header.shard});
-  if (found == contributions_.end() || found->second.value.header.round != header.round ||
-      found->second.value.header.shard_elements != header.shard_elements ||
-      (!value.empty() && value.size() * sizeof(float) != node_.sums().AddedBytes(header))) {
-    node_.Fail(from, "a contribution to nothing that waits here");
-    return true;
-  }
-  Contribution& mine = found->second;
-  Header& sum = mine.value.header;
-  node_.work().aggregate.Add(node_.sums().AddedBytes(header));
+void Overlay::Count(Header& sum, const Header& header) {
   sum.merge_count += header.merge_count;
   sum.steps += header.steps;
   sum.flags |= header.flags & kLast;
   if ((header.flags & kAbsent) == 0) sum.flags &= ~kAbsent;
+}
+
+bool Overlay::Awaits(const Group& group, const Header& header) const {
+  const OverlayItem item{Direction::kPush, group.root, header.key, header.shard};
+  const auto found = contributions_.find(item);
+  if (found != contributions_.end()) {
+    const Header& waits = found->second.value.header;
+    return waits.round == header.round && waits.shard_elements == header.shard_elements;
+  }
+  if (!group.ahead) return false;
+  const auto sent = sent_.find(item);
+  return sent == sent_.end() || header.round > sent->second;
+}
+
+bool Overlay::Merge(NodeId from, const Header& header, const Buffer& value, const Arrival& arrival,
+                    Time now) {
+  if (const Group* own = OwnGroup(); own != nullptr && own->push && own->Has(from)) {
+    const OverlayPlans::Way* way =
+        plans_.Find({Direction::kPush, own->root, header.key, header.shard}, header.round);
+    if (way == nullptr || way->reports) {
+      Report(*own, OverlayReport::What::kMerged, header, from, arrival, now);
+    }
+    return false;
+  }
+  const Group* group = Above(header);
+  if (group == nullptr || !group->push || !group->Has(from)) return false;
+  if (!Awaits(*group, header) ||
+      (!value.empty() && value.size() * sizeof(float) != node_.sums().AddedBytes(header))) {
+    node_.Fail(from, "a contribution to nothing that waits here");
+    return true;
+  }
+  const OverlayItem item{Direction::kPush, group->root, header.key, header.shard};
+  Contribution& mine = contributions_[item];
+  node_.work().aggregate.Add(node_.sums().AddedBytes(header));
+  Header& sum = mine.value.header;
+  if (mine.own || mine.arrived > 0) {
+    Count(sum, header);
+  } else {
+    sum = header;
+  }
+  ++mine.arrived;
   if (mine.relayed.empty()) {
     mine.relayed = value;
   } else {
     for (std::size_t i = 0; i < mine.relayed.size(); ++i) mine.relayed[i] += value[i];
   }
-  Report(*group, OverlayReport::What::kReady, sum, from, arrival, now);
+  const OverlayPlans::Way* way = plans_.Find(item, header.round);
+  if (way == nullptr || way->reports) {
+    Report(*group, OverlayReport::What::kReady, sum, from, arrival, now);
+  }
+  FollowUp(*group, item, now);
   return true;
 }
 
@@ -169,13 +206,49 @@ void Overlay::Hold(NodeId from, const Header& header, std::vector<Message> messa
                    const Arrival& arrival, Time now) {
   const Group* group = Above(header);
   if (group == nullptr || !group->pull) return;
-  holdings_[{group->root, header.key, header.shard}] = {header.round, std::move(messages)};
-  Report(*group, OverlayReport::What::kHas, header, from, arrival, now);
+  const OverlayItem item{Direction::kPull, group->root, header.key, header.shard};
+  holdings_[item] = {header.round, std::move(messages)};
+  const OverlayPlans::Way* way = plans_.Find(item, header.round);
+  if (way == nullptr || way->reports) {
+    Report(*group, OverlayReport::What::kHas, header, from, arrival, now);
+  }
+  FollowDown(*group, item);
+}
+
+bool Overlay::FollowUp(const Group& group, const OverlayItem& item, Time now) {
+  const auto found = contributions_.find(item);
+  if (found == contributions_.end()) return false;
+  const Contribution& mine = found->second;
+  const Round round = mine.value.header.round;
+  const OverlayPlans::Way* way = plans_.Find(item, round);
+  if (way == nullptr || way->targets.empty()) return false;
+  if (!mine.own || mine.arrived < way->awaited) return true;
+  const NodeId target = way->targets.front();
+  plans_.Forget(item, round);
+  SendContribution(group, {Direction::kPush, item.root, item.key, item.shard, round, target}, now);
+  return true;
+}
+
+bool Overlay::FollowDown(const Group& group, const OverlayItem& item) {
+  Holding& held = holdings_.at(item);
+  const OverlayPlans::Way* way = plans_.Find(item, held.round);
+  if (way == nullptr) return false;
+  if (std::exchange(held.forwarded, true)) return true;
+  for (const NodeId target : way->targets) {
+    SendHolding(group, {Direction::kPull, item.root, item.key, item.shard, held.round, target});
+  }
+  plans_.Forget(item, held.round);
+  return true;
 }
 
 // ---- what the coordinator says ---------------------------------------------------------------
 
 bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> numbers, Time now) {
+  if (const auto plan = OverlayPlan::Unpack(numbers)) {
+    const auto of = groups_.find(plan->root);
+    if (of == groups_.end() || of->second.host != from || of->second.number != number) return false;
+    return Take(*plan, of->second, now);
+  }
   const auto order = OverlayOrder::Unpack(numbers);
   const auto found = order ? groups_.find(order->root) : groups_.end();
   if (found == groups_.end() || found->second.host != from || found->second.number != number) {
@@ -190,12 +263,40 @@ bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> nu
     }
     Blame(from, group, *order, "that node is none of " + members);
   } else if (order->direction == Direction::kPush) {
-    const ItemId id{order->root, order->key, order->shard};
+    const OverlayItem id{Direction::kPush, order->root, order->key, order->shard};
     if (order->term == OverlayOrder::Term::kAsk) return standing_.erase(id), true;
     if (order->term == OverlayOrder::Term::kStanding) standing_.insert(id);
     SendContribution(group, *order, now);
   } else {
     SendHolding(group, *order);
+  }
+  return true;
+}
+
+bool Overlay::Take(const OverlayPlan& plan, const Group& group, Time now) {
+  const bool up = plan.direction == Direction::kPush;
+  for (const NodeId target : plan.targets) {
+    const bool known = group.Has(target) || (up && target == group.root);
+    if (target == node_.config().id || !known || !group.ahead) {
+      const OverlayOrder order{plan.direction, plan.root, 0, 0, 0, target};
+      Blame(group.host, group, order, group.ahead ? "that node is no other one of the group"
+                                                  : "the overlay does not say that it plans ahead");
+      return true;
+    }
+  }
+  plans_.Add(plan);
+  // What waits for an order since it was reported. Sending changes the maps.
+  const auto planned = [&](const OverlayItem& item) {
+    return item.direction == plan.direction && item.root == plan.root;
+  };
+  std::vector<OverlayItem> waiting;
+  for (const auto& [item, mine] : contributions_) {
+    if (up && planned(item)) waiting.push_back(item);
+  }
+  for (const OverlayItem& item : waiting) FollowUp(group, item, now);
+  if (up) return true;
+  for (const auto& [item, holding] : holdings_) {
+    if (planned(item)) FollowDown(group, item);
   }
   return true;
 }
@@ -210,12 +311,15 @@ void Overlay::Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& 
 }
 
 void Overlay::SendContribution(const Group& group, const OverlayOrder& order, Time now) {
-  const auto found = contributions_.find({group.root, order.key, order.shard});
-  if (found == contributions_.end() || found->second.value.header.round != order.round) {
+  const OverlayItem item{Direction::kPush, group.root, order.key, order.shard};
+  const auto found = contributions_.find(item);
+  if (found == contributions_.end() || !found->second.own ||
+      found->second.value.header.round != order.round) {
     return Blame(group.host, group, order, "it holds no contribution of that round, or has sent it");
   }
   Contribution mine = std::move(found->second);
   contributions_.erase(found);
+  sent_[item] = order.round;
   node_.Pack(group.root, mine.value, std::move(mine.relayed), now,
              [this, target = order.target](std::vector<Message> messages, Time) {
                for (Message& message : messages) node_.Send(target, std::move(message));
@@ -223,10 +327,11 @@ void Overlay::SendContribution(const Group& group, const OverlayOrder& order, Ti
 }
 
 void Overlay::SendHolding(const Group& group, const OverlayOrder& order) {
-  const auto found = holdings_.find({group.root, order.key, order.shard});
+  const auto found = holdings_.find({Direction::kPull, group.root, order.key, order.shard});
   if (found == holdings_.end() || found->second.round != order.round) {
     return Blame(group.host, group, order, "it holds no value of that round");
   }
+  found->second.forwarded = true;  // a plan that comes later does not forward it again
   for (const Message& message : found->second.messages) node_.Send(order.target, Message(message));
 }
 

@@ -14,6 +14,11 @@
 // a star. Members need not agree on that: the root waits for all of them anyway, and the coordinator
 // only pairs members that have asked.
 //
+// A plan is an order made ahead, for many shards and rounds: a member sends a contribution to its target
+// when it has its own and as many of others as the plan says, and forwards a value when it arrives. So
+// nothing waits for orders. The same round of a shard is planned for all nodes of the group, but they learn
+// of it at different times: contributions may come before the member's own, and before its plan.
+//
 // The coordinator, part of a plugin, decides; it runs on a node that all members are connected to,
 // and learns of every transfer's end from the receiver, on its own clock. Shards and rounds are
 // independent of each other here, so any number of keys can be in flight. Per shard, a member keeps
@@ -31,6 +36,7 @@
 #include "core/inbox.h"
 #include "core/message.h"
 #include "core/overlay_group.h"
+#include "core/overlay_plans.h"
 #include "core/shard_value.h"
 #include "core/types.h"
 
@@ -76,7 +82,7 @@ class Overlay {
   // overlays.
   bool Obey(NodeId from, std::uint32_t number, std::span<const double> numbers, Time now);
 
-  void Exchange(Archive& archive) { archive(left_, contributions_, holdings_, standing_); }
+  void Exchange(Archive& archive) { archive(left_, contributions_, holdings_, standing_, plans_, sent_); }
 
  private:
   struct Group : OverlayGroup {
@@ -84,16 +90,11 @@ class Overlay {
     bool Has(NodeId id) const;
     std::vector<NodeId> ascending;  // its members
   };
-  struct ItemId {
-    NodeId root;
-    Key key;
-    std::uint32_t shard;
-    auto operator<=>(const ItemId&) const = default;
-    void Exchange(Archive& archive) { archive(root, key, shard); }
-  };
   // A member's contribution: its own value and the sum of those that others sent it.
   struct Contribution {
-    ShardValue value;
+    ShardValue value;           // the header counts for all
+    bool own = false;           // `value` has come
+    std::uint32_t arrived = 0;  // contributions of others
     Buffer relayed;
 
     void Exchange(Archive& archive);
@@ -101,8 +102,9 @@ class Overlay {
   struct Holding {
     Round round = 0;
     std::vector<Message> messages;
+    bool forwarded = false;  // by a plan
 
-    void Exchange(Archive& archive) { archive(round, messages); }
+    void Exchange(Archive& archive) { archive(round, messages, forwarded); }
   };
 
   // The group that a transfer of this shard belongs to, seen from a member (Above) or from the
@@ -115,6 +117,14 @@ class Overlay {
   void Report(const OverlayGroup& group, OverlayReport::What what, const Header& header,
               std::optional<NodeId> from, const Arrival& arrival, Time now);
   void SendContribution(const Group& group, const OverlayOrder& order, Time now);
+  // Adds the counts of one contribution to those of another, of the same round.
+  static void Count(Header& sum, const Header& header);
+  // Returns true if a contribution of `header` may be added to this member's own.
+  bool Awaits(const Group& group, const Header& header) const;
+  // Sends what a plan lets go. Returns false if there is no plan for the round.
+  bool FollowUp(const Group& group, const OverlayItem& item, Time now);
+  bool FollowDown(const Group& group, const OverlayItem& item);
+  bool Take(const OverlayPlan& plan, const Group& group, Time now);
   void SendHolding(const Group& group, const OverlayOrder& order);
   void Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& order,
              const std::string& why);
@@ -122,9 +132,11 @@ class Overlay {
   Node& node_;
   std::map<NodeId, Group> groups_;  // by root
   std::set<NodeId> left_;           // siblings that said bye
-  std::map<ItemId, Contribution> contributions_;
-  std::map<ItemId, Holding> holdings_;
-  std::set<ItemId> standing_;  // whose contributions are sent to the root without a report
+  std::map<OverlayItem, Contribution> contributions_;
+  std::map<OverlayItem, Holding> holdings_;
+  std::set<OverlayItem> standing_;  // whose contributions are sent to the root without a report
+  OverlayPlans plans_;
+  std::map<OverlayItem, Round> sent_;  // the last round of which a contribution was sent
 };
 
 }  // namespace geomx

@@ -17,6 +17,10 @@ bool Read(double number, Integer& out) {
   return true;
 }
 
+constexpr double kPlan = 2;           // orders begin with their direction, plans with this and theirs
+constexpr std::size_t kPlanHead = 5;  // numbers before the targets
+constexpr std::size_t kPlanRow = 4;   // numbers of a shard
+
 }  // namespace
 
 std::vector<double> OverlayReport::Pack() const {
@@ -75,6 +79,48 @@ std::optional<OverlayOrder> OverlayOrder::Unpack(std::span<const double> numbers
   order.direction = static_cast<Direction>(direction);
   order.term = static_cast<Term>(term);
   return order;
+}
+
+std::vector<double> OverlayPlan::Pack() const {
+  std::vector<double> numbers = {kPlan + static_cast<double>(direction), static_cast<double>(root),
+                                 static_cast<double>(awaited), reports ? 1.0 : 0.0,
+                                 static_cast<double>(targets.size())};
+  numbers.insert(numbers.end(), targets.begin(), targets.end());
+  for (const Rounds& each : shards) {
+    for (const std::uint32_t number : {each.key, each.shard, each.first, each.last}) {
+      numbers.push_back(static_cast<double>(number));
+    }
+  }
+  return numbers;
+}
+
+std::optional<OverlayPlan> OverlayPlan::Unpack(std::span<const double> numbers) {
+  OverlayPlan plan;
+  std::uint8_t direction = 0, reports = 0;
+  std::uint32_t targets = 0;
+  if (numbers.size() < kPlanHead || !Read(numbers[0] - kPlan, direction) || direction > 1 ||
+      !Read(numbers[1], plan.root) || !Read(numbers[2], plan.awaited) || !Read(numbers[3], reports) ||
+      reports > 1 || !Read(numbers[4], targets) || targets > numbers.size() - kPlanHead) {
+    return std::nullopt;
+  }
+  plan.direction = static_cast<Direction>(direction);
+  plan.reports = reports != 0;
+  if (plan.direction == Direction::kPush ? targets > 1 : plan.awaited > 0) return std::nullopt;
+  plan.targets.resize(targets);
+  for (std::size_t i = 0; i < targets; ++i) {
+    if (!Read(numbers[kPlanHead + i], plan.targets[i])) return std::nullopt;
+  }
+  const std::span<const double> rest = numbers.subspan(kPlanHead + targets);
+  if (rest.size() % kPlanRow != 0) return std::nullopt;
+  for (std::size_t i = 0; i < rest.size(); i += kPlanRow) {
+    Rounds each;
+    if (!Read(rest[i], each.key) || !Read(rest[i + 1], each.shard) || !Read(rest[i + 2], each.first) ||
+        !Read(rest[i + 3], each.last) || each.first == 0 || each.last < each.first) {
+      return std::nullopt;
+    }
+    plan.shards.push_back(each);
+  }
+  return plan;
 }
 
 }  // namespace geomx

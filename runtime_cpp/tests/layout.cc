@@ -45,11 +45,11 @@ void Layout::AddOverlays(NodeConfig& config) const {
   std::vector<OverlayGroup> groups;
   for (std::size_t party = 0; party < servers.size(); ++party) {
     groups.push_back({servers[party], parties[party], servers[party], kNumber, plan_.overlay_push,
-                      plan_.overlay_pull});
+                      plan_.overlay_pull, plan_.overlay_ahead});
   }
   for (const NodeId global : globals) {
     groups.push_back(
-        {global, servers, scheduler, kNumber, plan_.overlay_push, plan_.overlay_pull});
+        {global, servers, scheduler, kNumber, plan_.overlay_push, plan_.overlay_pull, plan_.overlay_ahead});
   }
   for (const OverlayGroup& group : groups) {
     if (group.members.size() < 2) continue;

@@ -26,7 +26,7 @@ struct Plan {
   // Returns the coordinator of an overlay, for every group of two or more members: on the local server
   // inside parties, on the scheduler between them.
   std::function<std::shared_ptr<Coordinator>()> coordinator = nullptr;
-  bool overlay_push = true, overlay_pull = true;
+  bool overlay_push = true, overlay_pull = true, overlay_ahead = false;
   GlobalRounds rounds = {};
   // Parties with which, and time after which, global rounds close without the others; 0: they do not.
   std::uint32_t quorum = 0;

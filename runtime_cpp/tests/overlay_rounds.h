@@ -1,5 +1,6 @@
 // The law of an overlay's coordinator, for any order of reports: in each round of a shard, the root's sum
-// contains each contribution exactly once, and each member receives the value exactly once.
+// contains each contribution exactly once, and each member receives the value exactly once. Plans are
+// followed like orders, and arrive late.
 #pragma once
 
 #include <algorithm>
@@ -41,13 +42,15 @@ class OverlayRounds {
       for (const NodeId member : members_) late.push_back({member, id});
     }
     std::shuffle(late.begin(), late.end(), random_);
-    sums_.clear(), has_.clear();
+    sums_.clear(), has_.clear(), own_.clear(), arrived_.clear(), waiting_.clear();
     for (const auto& [member, id] : late) {
       if (Between(random_, 0, 1) == 0) Advance();
-      sums_[{member, id}] = 1;
-      Tell(member, id, round, {.what = What::kReady});
+      sums_[{member, id}] += 1;
+      own_.insert({member, id});
+      rounds_[id] = round;
+      if (!Climb(member, id)) Tell(member, id, round, {.what = What::kReady});
     }
-    while (!transfers_.empty()) {
+    while (!transfers_.empty() || !arriving_.empty()) {
       Advance();
       if (Between(random_, 0, 9) == 0) Restart();
     }
@@ -69,6 +72,7 @@ class OverlayRounds {
     Round round;
     bool up;
     std::size_t sum;
+    bool reports = true, planned = true;
   };
 
   void Restart() {
@@ -81,7 +85,52 @@ class OverlayRounds {
     in.End();
   }
 
+  // Sends what a plan lets go; returns false if there is no plan.
+  bool Climb(NodeId node, const Id& id) {
+    const auto* way = plans_[node].Find({Direction::kPush, id.first, 0, id.second}, rounds_[id]);
+    if (way == nullptr || way->targets.empty()) return false;
+    if (!own_.contains({node, id}) || arrived_[{node, id}] < way->awaited) return true;
+    own_.erase({node, id});
+    std::size_t sum = 0;
+    std::swap(sum, sums_[{node, id}]);
+    Leave({node, way->targets.front(), id, rounds_[id], true, sum, way->reports});
+    return true;
+  }
+  bool Descend(NodeId node, const Id& id) {
+    const auto* way = plans_[node].Find({Direction::kPull, id.first, 0, id.second}, rounds_[id]);
+    if (way == nullptr) return false;
+    for (const NodeId target : way->targets) Leave({node, target, id, rounds_[id], false, 0, way->reports});
+    return true;
+  }
+  void Leave(const Transfer& transfer) {
+    ++sent[{transfer.from, transfer.to}];
+    transfers_.emplace(now_ + static_cast<Time>(Between(random_, 1, 1000)) * kMillisecond, transfer);
+  }
+  void Follow() {
+    now_ = std::max(now_, arriving_.begin()->first);
+    const auto [node, plan] = arriving_.begin()->second;
+    arriving_.erase(arriving_.begin());
+    plans_[node].Add(plan);
+    for (const auto& [id, round] : std::map(rounds_)) {
+      if (id.first != plan.root) continue;
+      if (plan.direction == Direction::kPush) {
+        Climb(node, id);
+      } else if (waiting_.contains({node, id}) && Descend(node, id)) {
+        waiting_.erase({node, id});
+      }
+    }
+  }
+  void Value(NodeId node, const Id& id, OverlayReport report) {
+    const auto* way = plans_[node].Find({Direction::kPull, id.first, 0, id.second}, rounds_[id]);
+    if (way == nullptr) waiting_.insert({node, id});
+    if (way != nullptr) Descend(node, id);
+    if (way == nullptr || (report.from && way->reports)) Tell(node, id, rounds_[id], report);
+  }
+
   void Advance() {
+    if (!arriving_.empty() && (transfers_.empty() || arriving_.begin()->first <= transfers_.begin()->first)) {
+      return Follow();
+    }
     if (transfers_.empty()) return;
     const auto next = transfers_.begin();
     now_ = next->first;
@@ -91,14 +140,17 @@ class OverlayRounds {
     if (done.up) {
       const bool arrived = done.to == done.id.first;
       report.what = arrived ? What::kMerged : What::kReady;
-      CHECK(arrived || (sums_[{done.to, done.id}]) > 0);  // something to be added to
+      CHECK(arrived || done.planned || (sums_[{done.to, done.id}]) > 0);  // something to be added to
       sums_[{done.to, done.id}] += done.sum;
+      ++arrived_[{done.to, done.id}];
+      if (done.reports) Tell(done.to, done.id, done.round, report);
+      if (!arrived && done.planned) Climb(done.to, done.id);
     } else {
       CHECK(has_[done.id].insert(done.to).second);
+      Value(done.to, done.id, report);
     }
-    Tell(done.to, done.id, done.round, report);
     if (report.what == What::kMerged && (sums_[{done.to, done.id}]) == members_.size()) {
-      Tell(done.to, done.id, done.round, {.what = What::kOrigin, .members = members_});
+      Value(done.to, done.id, {.what = What::kOrigin, .members = members_});
     }
   }
 
@@ -108,6 +160,11 @@ class OverlayRounds {
     report.round = round;
     if (!report.from) report.bytes = 4000;
     for (const auto& reply : coordinator_->OnReport(from, report.Pack(), now_)) {
+      if (const auto plan = OverlayPlan::Unpack(reply.values)) {
+        const Time takes = static_cast<Time>(Between(random_, 0, 300)) * kMillisecond;
+        arriving_.emplace(now_ + takes, std::pair{reply.to, *plan});
+        continue;
+      }
       const auto order = OverlayOrder::Unpack(reply.values);
       CHECK(order.has_value());
       if (!order) continue;
@@ -116,9 +173,8 @@ class OverlayRounds {
       std::size_t sum = 0;
       if (up) std::swap(sum, sums_[{reply.to, of}]);
       CHECK(up ? sum > 0 : reply.to == of.first || has_[of].contains(reply.to));  // only what exists is sent
-      ++sent[{reply.to, order->target}];
-      const Time takes = static_cast<Time>(Between(random_, 1, 1000)) * kMillisecond;
-      transfers_.emplace(now_ + takes, Transfer{reply.to, order->target, of, order->round, up, sum});
+      if (up) own_.erase({reply.to, of});
+      Leave({reply.to, order->target, of, order->round, up, sum, true, false});
     }
   }
 
@@ -130,6 +186,11 @@ class OverlayRounds {
   std::multimap<Time, Transfer> transfers_;
   std::map<std::pair<NodeId, Id>, std::size_t> sums_;
   std::map<Id, std::set<NodeId>> has_;
+  std::multimap<Time, std::pair<NodeId, OverlayPlan>> arriving_;  // plans
+  std::map<NodeId, OverlayPlans> plans_;
+  std::map<Id, Round> rounds_;
+  std::map<std::pair<NodeId, Id>, std::size_t> arrived_;
+  std::set<std::pair<NodeId, Id>> own_, waiting_;  // contributions and values that are not yet sent
   Time now_ = 0;
 };
 

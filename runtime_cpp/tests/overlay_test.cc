@@ -10,6 +10,7 @@
 #include "tests/check.h"
 #include "tests/cluster.h"
 #include "tests/random_pairs.h"
+#include "tests/random_plans.h"
 
 namespace geomx {
 namespace {
@@ -19,6 +20,7 @@ using check::Cluster;
 using check::Plan;
 using check::Random;
 using check::RandomPairs;
+using check::RandomPlans;
 using check::Transfer;
 using What = OverlayReport::What;
 
@@ -39,7 +41,7 @@ std::uint64_t SentBytes(const Cluster& cluster, Kind kind) {
 
 // Sums of integers are exact, so every tree must have the bits of the star.
 TEST(TreesHaveTheSumsAndBytesOfTheStar) {
-  check::ForSeeds(12, [](std::uint64_t seed) {
+  check::ForSeeds(24, [](std::uint64_t seed) {
     Random random(seed);
     Plan tree = Trees({});
     for (std::uint64_t i = Between(random, 1, 5); i > 0; --i) {
@@ -49,7 +51,15 @@ TEST(TreesHaveTheSumsAndBytesOfTheStar) {
     tree.frame_bytes = Between(random, 0, 1) == 0 ? 64 : 1 << 20;
     tree.overlay_push = Between(random, 0, 3) > 0;
     tree.overlay_pull = !tree.overlay_push || Between(random, 0, 3) > 0;
-    if (Between(random, 0, 1) == 0) tree.coordinator = [] { return std::make_shared<RandomPairs>(true); };
+    switch (Between(random, 0, 3)) {
+      case 0: tree.coordinator = [] { return std::make_shared<RandomPairs>(true); }; break;
+      case 1: break;
+      default:
+        tree.overlay_ahead = true;
+        tree.coordinator = [push = tree.overlay_push, pull = tree.overlay_pull] {
+          return std::make_shared<RandomPlans>(push, pull);
+        };
+    }
     Plan star = tree;
     star.coordinator = nullptr;
     Cluster one(seed, tree), other(seed, star);
@@ -58,7 +68,7 @@ TEST(TreesHaveTheSumsAndBytesOfTheStar) {
     const std::vector<float> start = one.RandomIntegers(40);
     std::map<std::pair<NodeId, int>, std::vector<float>> given;
     for (const NodeId worker : one.workers) {
-      for (int i = 0; i < 12; ++i) given[{worker, i}] = one.RandomIntegers(40);
+      for (int i = 0; i < 24; ++i) given[{worker, i}] = one.RandomIntegers(40);
     }
     for (Cluster* cluster : {&one, &other}) {
       for (Key key = 0; key < 3; ++key) {
@@ -68,7 +78,7 @@ TEST(TreesHaveTheSumsAndBytesOfTheStar) {
       }
       cluster->Command("optimizer\nsgd\nlearning_rate 0.5");
       cluster->Drive();
-      for (int round = 0; round < 4; ++round) {  // without waiting for values
+      for (int round = 0; round < 8; ++round) {  // without waiting for values
         for (const NodeId worker : cluster->workers) {
           for (Key key = 0; key < 3; ++key) {
             cluster->Push(worker, key, given[{worker, round * 3 + static_cast<int>(key)}]);
@@ -265,7 +275,53 @@ TEST(ReportsAndOrdersRoundTrip) {
     }
     numbers[Between(random, 0, 6)] = std::nan("");
     CHECK(!OverlayOrder::Unpack(numbers));
+
+    OverlayPlan plan{.direction = Between(random, 0, 1) == 0 ? Direction::kPush : Direction::kPull,
+                     .root = id(),
+                     .reports = Between(random, 0, 1) == 0};
+    const bool up = plan.direction == Direction::kPush;
+    if (up) plan.awaited = id();
+    for (std::uint64_t i = Between(random, 0, up ? 1 : 5); i > 0; --i) plan.targets.push_back(id());
+    for (std::uint64_t i = Between(random, 0, 5); i > 0; --i) {
+      const Round first = std::max<Round>(1, id());
+      plan.shards.push_back({id(), id(), first, static_cast<Round>(Between(random, first, UINT32_MAX))});
+    }
+    numbers = plan.Pack();
+    const auto again = OverlayPlan::Unpack(numbers);
+    CHECK(again.has_value() && again->Pack() == numbers);
+    CHECK(!OverlayOrder::Unpack(numbers));
+    numbers.push_back(1);  // part of a shard
+    CHECK(!OverlayPlan::Unpack(numbers));
+    numbers.pop_back();
+    numbers[Between(random, 0, 4)] = Between(random, 0, 1) == 0 ? -1.0 : std::nan("");
+    CHECK(!OverlayPlan::Unpack(numbers));
   });
+}
+
+// Plans to unknown nodes, to oneself, and in an overlay that does not say that it plans ahead.
+TEST(PlansThatNobodyCanFollowAreRefused) {
+  for (const bool ahead : {true, false}) {
+    Plan plan = Trees({3});
+    plan.overlay_ahead = ahead;
+    Cluster cluster(1, plan);
+    const NodeId server = cluster.servers[0], one = cluster.workers[0], other = cluster.workers[1];
+    const auto deliver = [&](Direction direction, NodeId target) {
+      const OverlayPlan made{.direction = direction, .root = server, .targets = {target}};
+      Message message;
+      message.header.kind = Kind::kReply;
+      message.header.source = server;
+      message.header.key = 3;
+      message.payload = Payload::Copy(PackNumbers(made.Pack()));
+      message.header.payload_bytes = static_cast<std::uint32_t>(message.payload.size());
+      cluster.Deliver(server, one, message);
+      return cluster.Count(Event::Kind::kPeerError);
+    };
+    CHECK_EQ(deliver(Direction::kPush, one), 1u);
+    CHECK_EQ(deliver(Direction::kPush, cluster.globals[0]), 2u);
+    CHECK_EQ(deliver(Direction::kPull, server), 3u);
+    CHECK_EQ(deliver(Direction::kPull, other), ahead ? 3u : 4u);
+    CHECK_EQ(deliver(Direction::kPush, server), ahead ? 3u : 5u);
+  }
 }
 
 }  // namespace

@@ -34,6 +34,8 @@ class TailsConfig:
 class Window:
     """Cuts the encoded rows of one shard on one link into up to three slices."""
 
+    best_effort = True
+
     def __init__(self, share: float) -> None:
         self.share = share
 
