@@ -1,0 +1,136 @@
+"""Laws of the ring in complete runs: a star's sums, and 2 (n - 1) / n of the model per link."""
+
+from __future__ import annotations
+
+from json import loads
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import geomx
+from geomx import run
+from geomx.errors import ConfigError
+from geomx.network.files import read_network
+from geomx.plugin.registry import Registry
+from geomx.plugin.reliability import sends_best_effort
+from geomx.workload import Workload
+from tests.laws import Build, Run, close, counting, same, short_form
+
+pytestmark = pytest.mark.needs("ring")
+
+HEADER_BYTES = 80
+
+
+def around(content: Any, workload: Workload, simulate: Build, **options: Any) -> Run:
+    """Simulate the ring."""
+    accel = options.pop("accel", [("ring", {})])
+    cluster = Registry.discover().select(None, accel).cluster(read_network(content))
+    return simulate(cluster, workload, options.pop("sync", None), accel, **options)
+
+
+@pytest.mark.parametrize("sync", ["fsa", "hfa", "diloco"])
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [
+        ((2, 2), {}),
+        ((3, 1, 2), {}),  # parties count by their workers
+        ((1, 2, 1, 3), {"speed": ((1,), (1, 0.2), (0.5,), (1, 1, 1))}),  # and however late they are
+        ((2, 1, 1), {"loss": 0.05}),  # and however often what they send is lost
+    ],
+)
+def test_sums_are_those_of_the_star(
+    network: Build, tiny: Any, simulate: Build, sync: str, workers: Any, options: Any
+) -> None:
+    if sync not in {plugin.name for plugin in Registry.discover().plugins("sync")}:
+        pytest.skip(f"not installed: {sync}")
+    content = network(*workers, **options)
+    choice = (sync, {"h": 2} if sync == "diloco" else {})
+    star = simulate(content, tiny, choice)
+    ring = around(content, tiny, simulate, sync=choice)
+    assert close(star.parameters, ring.parameters, 1e-5)
+
+
+def test_exact_sums_are_equal_to_the_last_bit(
+    network: Build, tiny: Any, simulate: Build, seed: int, monkeypatch: Any
+) -> None:
+    """Sums of ones are exact in any order: no contribution is lost or added twice."""
+    ones = counting(tiny, seed, monkeypatch)
+    content = network(3, 1, 2, 1)
+    star = simulate(content, ones, iterations=12)
+    ring = around(content, ones, simulate, iterations=12)
+    assert same(star.parameters, ring.parameters)
+
+
+@pytest.mark.parametrize("workers", [(1, 1), (2, 1, 3), (1,) * 5, (1,) * 8])
+def test_each_link_carries_all_parts_but_one_each_way(
+    network: Build, sized: Build, simulate: Build, workers: tuple[int, ...]
+) -> None:
+    parties, iterations = len(workers), 3
+    elements = [parties * 400, parties * 52]
+    ring = around(network(*workers), sized(*elements), simulate, iterations=iterations)
+    rows = [row for row in ring.results.links if row["kind"] == "wan" and row["bytes"]]
+    names = [f"party{at}/server" for at in range(parties)]
+    ways = {(names[at], names[(at + 1) % parties]) for at in range(parties)}
+    assert {(row["source"], row["target"]) for row in rows} == ways
+    part = sum(4 * count // parties + HEADER_BYTES for count in elements)
+    for row in rows:
+        assert row["bytes"] == iterations * 2 * (parties - 1) * part
+
+
+def test_the_ring_relieves_a_hub(network: Build, sized: Build, simulate: Build) -> None:
+    """Equal links of n parties: the hub's carries n times the model, a link of the ring 2."""
+    content = network(*[1] * 8, delay_ms=0.1)
+    content["central"] |= {"uplink_mbps": 100, "downlink_mbps": 100}
+    workload = sized(*[500_000] * 8)
+    star = simulate(content, workload, iterations=4)
+    ring = around(content, workload, simulate, iterations=4)
+    seconds = []
+    for rows in (star.results.iterations, ring.results.iterations):
+        seconds.append(max(row["end_s"] for row in rows) - max(row["start_s"] for row in rows[:8]))
+    assert seconds[0] > 2.5 * seconds[1], seconds
+
+
+@pytest.mark.slow
+def test_simulated_and_live_runs_agree(tmp_path: Path) -> None:
+    network = tmp_path / "network.yaml"
+    content = short_form(2, 1, 1, mbps=1000, delay_ms=2)
+    network.write_text(yaml.safe_dump(content), encoding="utf-8")
+    words = [f"network={network}", "workload=tiny", "+accel=[ring]", "iterations=6", "mode=both"]
+    run([*words, f"hydra.run.dir={tmp_path / 'run'}"])
+    comparison = loads((tmp_path / "run" / "comparison.json").read_text(encoding="utf-8"))
+    assert comparison["parameters"]["max_relative_difference"] <= 1e-5
+    for kind in ("wan_push", "wan_pull", "lan"):
+        assert comparison["bytes"][kind]["relative_error"] == 0
+
+
+class Late:
+    """A slicer of a third party that says of itself that it sends best effort."""
+
+    best_effort = True
+
+
+def test_best_effort_slices_are_refused_whoever_sends_them(network: Build) -> None:
+    assert sends_best_effort(Late())
+    assert sends_best_effort(geomx.Native("slicer", "any", grace_s=0.1))
+    assert not sends_best_effort(geomx.Native("slicer", "any"))
+    registry = Registry.discover()
+    names = [("ring", {})]
+    if "dgt" not in {plugin.name for plugin in registry.plugins("accel")}:
+        pytest.skip("not installed: dgt")
+    selection = registry.select(None, [*names, ("dgt", {})])
+    cluster = selection.cluster(read_network(network(1, 1)))
+    with pytest.raises(
+        ConfigError, match=r"accel=\[ring,dgt\]: ring forwards .* leave out dgt or ring"
+    ):
+        selection.overlays(cluster)
+
+
+def test_parties_that_do_not_update_together_have_no_ring(network: Build, tiny: Any) -> None:
+    if "mixedsync" not in {plugin.name for plugin in Registry.discover().plugins("sync")}:
+        pytest.skip("not installed: mixedsync")
+    selection = Registry.discover().select(("mixedsync", {}), [("ring", {})])
+    cluster = selection.cluster(read_network(network(2, 1)))
+    assert selection.overlays(cluster) == []
+    assert len(cluster.global_servers) == 2
