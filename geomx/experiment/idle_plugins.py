@@ -22,7 +22,7 @@ from geomx.experiment.wiring import MOST_SHARD_ELEMENTS, hop
 from geomx.limits.rules import hook_limited
 from geomx.plugin.coordination import Overlay
 from geomx.plugin.parts import ByTurns, Shard, cut_evenly
-from geomx.plugin.selection import Selection, closes_parties_early
+from geomx.plugin.selection import Selection
 from geomx.workload import TensorSpec
 
 MOST_LINKS = 200
@@ -121,7 +121,7 @@ class _Looking:
             overlay: Overlay | None = self._answered("geomx_overlay", label, group=group)
             if overlay is not None and (overlay.push or overlay.pull):
                 return None
-        if closes_parties_early(policy, self.cluster):
+        if self.selection.closes_parties_early(self.cluster):
             return (
                 f"under sync={self.sync} parties do not wait for all their workers, which are thus "
                 "no group whose members could talk with each other"

@@ -11,7 +11,7 @@ from geomx.experiment.native_parts import blaming
 from geomx.options.schema import FaultOptions
 from geomx.plugin.parts import Native
 from geomx.plugin.rounds import RoundPolicy
-from geomx.plugin.selection import Selection, closes_parties_early
+from geomx.plugin.selection import Selection
 
 
 def close_early(cluster: Cluster, selection: Selection, faults: FaultOptions) -> bool:
@@ -31,7 +31,7 @@ def close_early(cluster: Cluster, selection: Selection, faults: FaultOptions) ->
 def _parties_close_early(cluster: Cluster, selection: Selection, faults: FaultOptions) -> bool:
     if faults.party_quorum is not None:
         return True
-    return closes_parties_early(selection.sync_policy(cluster), cluster)
+    return selection.closes_parties_early(cluster)
 
 
 def may_lack_some(cluster: Cluster, selection: Selection, faults: FaultOptions) -> bool:
@@ -127,7 +127,7 @@ def check_rounds(cluster: Cluster, selection: Selection, faults: FaultOptions) -
     """
     policy = selection.sync_policy(cluster)
     own = policy.round_policy(cluster) is not None
-    own_in_parties = closes_parties_early(policy, cluster)
+    own_in_parties = selection.closes_parties_early(cluster)
     if own or own_in_parties:
         _check_policy(selection, faults)
     if faults.quorum is not None and not own:

@@ -159,8 +159,8 @@ class Selection:
 
     def update_at_party(self, cluster: Cluster) -> bool:
         """Return whether local servers run the optimizer (`geomx_update`)."""
-        policy = self.sync_policy(cluster)
-        if not (_wait_for_all(policy, cluster) and policy.workers_together):
+        together = self._waits_for_all(cluster) and self.sync_policy(cluster).workers_together
+        if not together:
             return False
         answers = self._ask("geomx_update", cluster=cluster)
         for built, answer in answers:
@@ -189,11 +189,23 @@ class Selection:
 
     def groups(self, cluster: Cluster) -> list[Group]:
         """Return the groups that an overlay may serve: whose root waits for all members."""
+        early = self.closes_parties_early(cluster)
+        inside = self.sync_policy(cluster).workers_together and not early
+        return groups_of(cluster, self._waits_for_all(cluster), inside)
+
+    def closes_parties_early(self, cluster: Cluster) -> bool:
+        """Return whether the policy closes rounds of parties without workers that are late."""
+        return self.once(cluster, Selection._find_closing)
+
+    def _find_closing(self, cluster: Cluster) -> bool:
         policy = self.sync_policy(cluster)
-        early = closes_parties_early(policy, cluster)
-        return groups_of(
-            cluster, _wait_for_all(policy, cluster), policy.workers_together and not early
-        )
+        return any(policy.party_round_policy(cluster, each) is not None for each in cluster.parties)
+
+    def _waits_for_all(self, cluster: Cluster) -> bool:
+        """Return whether rounds of the global servers wait for all parties."""
+        policy = self.sync_policy(cluster)
+        early = policy.round_policy(cluster) is not None or self.closes_parties_early(cluster)
+        return policy.together and not early
 
     def overlays(self, cluster: Cluster) -> list[tuple[Group, Overlay]]:
         """Return the groups with an overlay, and their overlays (`geomx_overlay`)."""
@@ -384,15 +396,3 @@ def _hook_of(answer: Any) -> str:
     }
     hooks = [hook for hook, types in kinds.items() if isinstance(answer, types)]
     return f"{hooks[0]}: " if hooks else ""
-
-
-def _wait_for_all(policy: SyncPolicy, cluster: Cluster) -> bool:
-    """Return whether rounds of the global servers wait for all parties."""
-    early = policy.round_policy(cluster) is not None or closes_parties_early(policy, cluster)
-    return policy.together and not early
-
-
-def closes_parties_early(policy: SyncPolicy, cluster: Cluster) -> bool:
-    """Return whether the policy closes rounds of parties without workers that are late."""
-    parties = cluster.parties
-    return any(policy.party_round_policy(cluster, party) is not None for party in parties)

@@ -99,6 +99,8 @@ class Scenario:
         return late
 
     def _by_hand(self) -> dict[int, int]:
+        if not self._absent:
+            return {}
         parties = {party.name: party for party in self._cluster.parties}
         workers = {node.name: node for node in self._cluster.workers}
         ids: set[int] = set()

@@ -77,7 +77,7 @@ class VirtualMember(Member):
         return self._simulator.uncounted()
 
     def reduces(self, size_bytes: int, processes: int) -> None:
-        """See `Member.reduces`; the processes form a ring.
+        """See `Member.reduces`.
 
         In each of 2 (p - 1) steps, every process sends a p-th of its values to the next one
         (Patarasuk and Yuan, 2009).
