@@ -27,16 +27,32 @@ lan: {mbps: 10, delay_ms: 0.5}
 """
 
 
+# In place of torch.distributed.run: PyTorch is imported once for all processes of a party.
+FORKING = """
+import os, runpy, socket, sys
+import torch
+count = int(sys.argv[1])
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+rank = next((each for each in range(1, count) if os.fork() == 0), 0)
+place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_PORT": port}
+os.environ |= {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"}
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+for _ in range(1, count if rank == 0 else 1):
+    assert os.wait()[1] == 0
+"""
+
+
 def ran(folder: Path, mode: str, processes: int) -> Results:
     """Run three steps of the example of DDP, with so many processes in each party."""
     network = folder / "network.yaml"
     network.write_text(NETWORK)
     words = [f"network={network}", f"hydra.run.dir={folder / mode}{processes}"]
     experiment, directory = compose(words)
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone",
-        f"--nproc-per-node={processes}", str(ROOT / "examples" / "torch_ddp.py"), "--steps", "3",
-    ]  # fmt: skip
+    example = str(ROOT / "examples" / "torch_ddp.py")
+    command = [sys.executable, "-c", FORKING, str(processes), example, "--steps", "3"]
     if mode == "live":
         return run_script(experiment, directory, command)
     return simulate_command(experiment, directory, command, "constant:0.05")
