@@ -1085,9 +1085,9 @@ def resumed(loop: Loop) -> tuple[list[str], list[bytes], dict[int, int], dict[in
     Return the progress of the killed process' application: (its notes, the state of the latest one, and the rounds and values of keys at that time); None without notes. Declare all tensors before, and repeat the calls after the note; those that were made have no effect.
     """
 
-def reopened(loop: Loop, config: NodeConfig, journal: Journal) -> tuple[list[tuple[int, int, int, Annotated[NDArray[numpy.float32], dict(shape=(None,))] | None, bytes]], list[str]]:
+def reopened(loop: Loop, config: NodeConfig, journal: Journal) -> list[tuple[int, int, int, Annotated[NDArray[numpy.float32], dict(shape=(None,))] | None, bytes]]:
     """
-    Return what the journal of a node says, which the loop does not run: of a server, (key, shard, round, value or None, state of the optimizer) of every shard; of a worker, its application's notes.
+    Return what a server holds of every shard, by its journal, without running it: (key, shard, round, value or None, state of the optimizer).
     """
 
 def set_clock_ahead(seconds: float) -> None:

@@ -233,7 +233,7 @@ def _saved(spec: Spec, directory: Path, node: NodeSpec) -> list[_Saved]:
         raise GeomxError(f"it has no journal of {node.name}")
     member = Member(_loop(), spec, node.name, {})
     try:
-        shards, _ = _core.reopened(member.loop, member.config(), opened(path))
+        shards = _core.reopened(member.loop, member.config(), opened(path))
     except RuntimeError as error:
         raise GeomxError(str(error)) from error
     finally:

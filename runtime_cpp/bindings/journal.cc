@@ -3,7 +3,6 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -70,15 +69,14 @@ std::optional<Past> PastOf(Loop& loop) {
 
 using Saved = std::tuple<Key, std::uint32_t, Round, std::optional<Vector>, nb::bytes>;
 
-std::pair<std::vector<Saved>, std::vector<std::string>> Reopen(Loop& loop, const NodeConfig& config,
-                                                               const std::shared_ptr<JournalFile>& journal) {
-  Reopened reopened;
+std::vector<Saved> Reopen(Loop& loop, const NodeConfig& config, const std::shared_ptr<JournalFile>& journal) {
+  std::vector<SavedShard> saved;
   {
     nb::gil_scoped_release unlocked;
-    reopened = loop.Reopen(config, journal);
+    saved = loop.Reopen(config, journal);
   }
   std::vector<Saved> shards;
-  for (const SavedShard& shard : reopened.shards) {
+  for (const SavedShard& shard : saved) {
     std::optional<Vector> value;
     if (shard.value) {
       auto* const kept = new Buffer(*shard.value);
@@ -88,7 +86,7 @@ std::pair<std::vector<Saved>, std::vector<std::string>> Reopen(Loop& loop, const
     shards.emplace_back(shard.key, shard.shard, shard.round, std::move(value),
                         nb::bytes(shard.optimizer.data(), shard.optimizer.size()));
   }
-  return {std::move(shards), std::move(reopened.notes)};
+  return shards;
 }
 
 }  // namespace
@@ -139,8 +137,8 @@ RuntimeError if it cannot be had, another process has it open, or it is damaged.
         "and the rounds and values of keys at that time); None without notes. Declare all tensors before, "
         "and repeat the calls after the note; those that were made have no effect.");
   m.def("reopened", &Reopen, "loop"_a, "config"_a, "journal"_a,
-        "Return what the journal of a node says, which the loop does not run: of a server, (key, shard, round, "
-        "value or None, state of the optimizer) of every shard; of a worker, its application's notes.");
+        "Return what a server holds of every shard, by its journal, without running it: (key, shard, round, "
+        "value or None, state of the optimizer).");
   m.def("set_clock_ahead", [](double seconds) { clock_ahead = geomx::Nanoseconds(seconds); }, "seconds"_a,
         "Set the seconds by which the run's clock is ahead of time.monotonic(); before any loop exists.");
   m.def("clock_s", [] { return Seconds(Now()); }, "Return the time of the run's clock in seconds.");

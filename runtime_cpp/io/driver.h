@@ -103,12 +103,6 @@ struct Resumed {
   std::map<std::pair<RecordKind, std::uint32_t>, std::uint32_t> done;
 };
 
-// What the journal of a node says that does not run.
-struct Reopened {
-  std::vector<SavedShard> shards;  // of a server
-  std::vector<std::string> notes;  // of a worker's application, in order
-};
-
 using ReadyCallback = std::function<void(std::span<const float>)>;
 
 class Driver final : private Sessions::Handler, private Replay::Handler {
@@ -127,8 +121,9 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void Run(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
            const std::optional<Shape>& shape, const std::string& congestion,
            Time connect_deadline, std::shared_ptr<JournalFile> journal);
-  // Replays a node's journal, which stays as it is: nothing is sent. Throws JournalError as Run does.
-  Reopened Reopen(const NodeConfig& config, std::shared_ptr<JournalFile> journal);
+  // Returns what a server holds, by its journal, which stays as it is: nothing is sent. Throws
+  // JournalError as Run does.
+  std::vector<SavedShard> Reopen(const NodeConfig& config, std::shared_ptr<JournalFile> journal);
   // Repeats what the process of a global server does (core/standby.h), with the configuration of its
   // node, until TakeOver.
   void StandBy(const NodeConfig& config, const std::map<NodeId, Address>& addresses,

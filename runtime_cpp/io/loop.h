@@ -89,11 +89,11 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void Run(const NodeConfig& config, const std::map<std::string, std::string>& roster,
            const std::optional<Shape>& shape, const std::string& congestion = "bbr",
            std::shared_ptr<JournalFile> journal = nullptr);
-  // Returns what the journal of a node says, in place of Run: the node does not take part in anything.
-  Reopened Reopen(const NodeConfig& config, const std::shared_ptr<JournalFile>& journal) {
-    Reopened reopened;
-    Call([&] { reopened = state_->driver.Reopen(config, journal); });
-    return reopened;
+  // Returns what a server holds, by its journal, in place of Run: it does not take part in anything.
+  std::vector<SavedShard> Reopen(const NodeConfig& config, const std::shared_ptr<JournalFile>& journal) {
+    std::vector<SavedShard> saved;
+    Call([&] { saved = state_->driver.Reopen(config, journal); });
+    return saved;
   }
   // Stands by a global server, whose node has the configuration `config`: `member`, the loop of a node
   // of the role kStandby that is going to run, passes on its records and tells when to take over. Callers

@@ -83,7 +83,7 @@ void Driver::RecordReceived() {
 // ---- continuing
 // ----------------------------------------------------------------------------------
 
-Reopened Driver::Reopen(const NodeConfig& config, std::shared_ptr<JournalFile> journal) {
+std::vector<SavedShard> Driver::Reopen(const NodeConfig& config, std::shared_ptr<JournalFile> journal) {
   if (node_) throw std::logic_error(name_ + " runs already");
   if (!journal->begin()) throw JournalError("the journal " + journal->path() + " is empty");
   node_ = std::make_unique<RecordedNode>(config);
@@ -93,10 +93,10 @@ Reopened Driver::Reopen(const NodeConfig& config, std::shared_ptr<JournalFile> j
     Replay replay(node_->node(), *this);
     ReadJournal(replay);
   }
-  Reopened reopened{node_->node().Saved(), resumed_.notes};
+  std::vector<SavedShard> saved = node_->node().Saved();
   journal_ = nullptr;
   node_ = nullptr;  // it has nothing to say
-  return reopened;
+  return saved;
 }
 
 void Driver::ReadJournal(Replay& replay) {
