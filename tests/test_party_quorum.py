@@ -58,7 +58,7 @@ def test_a_slow_worker_costs_its_party_and_the_others_the_deadline(tmp_path: Pat
 @pytest.mark.parametrize("sync", ["fsa", "hfa", "mixedsync", "diloco"])
 @pytest.mark.needs("hfa", "mixedsync", "diloco")
 def test_a_slow_worker_makes_the_steps_that_the_others_make(tmp_path: Path, sync: str) -> None:
-    """It leaves steps out; in the last round nobody is late, and all end with the same values."""
+    """It leaves steps out; the last round waits for it, and all end with the same values."""
     more = ["faults.party_deadline_s=0.02", f"+sync={sync}", "iterations=40"]
     more += ["sync.h=4"] if sync == "diloco" else []
     results = runner.run(*words(tmp_path / "run", 0.25, *more))

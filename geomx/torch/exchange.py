@@ -11,10 +11,10 @@ from geomx.errors import ConfigError, GeomxError
 from geomx.live.torch_exchange import TensorExchange, on_host
 
 NO_WEIGHTS = (
-    "this worker or its job began before, and nobody can give it the parameters: workers keep "
-    "them to themselves; choose update='servers', or launch with faults.on_loss=stop and no resume"
+    "this worker cannot continue what it or its job had begun: the servers do not have the "
+    "parameters; choose update='servers', or launch with faults.on_loss=stop and no resume"
 )
-"""Why a process cannot take the place of a worker that was lost."""
+"""Why a process cannot take the place of a lost worker, or begin with the state of a run."""
 
 
 def shaped(tensor: torch.Tensor) -> NDArray[np.float32]:

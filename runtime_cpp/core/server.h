@@ -101,7 +101,7 @@ class Server final : public ServerRole {
   // ---- rounds that close without workers that are late ----
 
   void PushEarly(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now);
-  // In the last round nobody is late.
+  // The last round waits for all workers.
   bool MayCloseEarly(const SummedShard& shard) const override { return !shard.early->Ends(); }
   void CloseOpen(SummedShard& shard, Time now) override { Close(shard.given, static_cast<Shard&>(shard), now); }
   SummedShard& Find(const ShardId& id) override { return *shards_.Find(id); }
