@@ -80,8 +80,9 @@ class Acts:
         """
         simulation, members = self._simulation, self._members
         nodes, now = simulation.experiment.cluster.nodes, simulation.env.now
+        anew = members is not None and not self._resumes(act)
         if row is not None:
-            if act.what == "kill" and act.for_ns and members is None:
+            if act.what == "kill" and act.for_ns and not anew:
                 row["recovered_s"] = act.for_ns / NS
             row = simulation.recorder.fault(row)
             if act.what in ("kill", "pause"):
@@ -95,7 +96,7 @@ class Acts:
             return
         if act.what == "kill" and simulation.standbys.kill(nodes[min(act.one)], KILLED):
             return
-        if act.what in ("kill", "restart") and members:
+        if act.what in ("kill", "restart") and members and anew:
             do_to = members.kill if act.what == "kill" else members.restart
             do_to(nodes[min(act.one)])
             return
@@ -113,6 +114,11 @@ class Acts:
                 self._cuts.update(dict.fromkeys((one, other), 1 if verb == "cut" else -1))
         if members:
             members.reconnected()
+
+    def _resumes(self, act: Act) -> bool:
+        """Whether a new process of the node of an act resumes where the killed one was."""
+        experiment = self._simulation.experiment
+        return bool(act.one) and experiment.faults.logs(experiment.cluster.nodes[min(act.one)].role)
 
     def _disturb(self, act: Act) -> None:
         """Change the network, its traffic or the pace of a node."""

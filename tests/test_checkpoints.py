@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
@@ -139,16 +140,18 @@ if store.is_master_worker:
 """
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(4)
 def test_a_script_goes_on_with_another_number_of_workers(tmp_path: Path) -> None:
-    """Its optimizer keeps its momentum on the servers."""
+    """Its optimizer keeps its momentum on the servers, over the kill of one of them too."""
 
-    def made(steps: int, network: dict[str, Any], *words: str) -> dict[str, Any]:
+    def made(steps: int, network: dict[str, Any] | None, *words: str) -> dict[str, Any]:
         out, file = tmp_path / "out.npz", tmp_path / "network.yaml"
-        file.write_text(str(network))
+        if network is not None:
+            file.write_text(str(network))
+            words = (f"network={file}", *words)
         script = tmp_path / "train.py"
         script.write_text(SCRIPT.format(steps=steps, out=out))
-        command = [sys.executable, "-m", "geomx", "launch", f"network={file}", *words]
+        command = [sys.executable, "-m", "geomx", "launch", *words]
         done = subprocess.run(
             [*command, "--", sys.executable, str(script)],
             cwd=tmp_path,
@@ -163,10 +166,15 @@ def test_a_script_goes_on_with_another_number_of_workers(tmp_path: Path) -> None
 
     before = tmp_path / "before"
     whole = made(12, NETWORK)
-    made(5, NETWORK, DURABLE, "faults.on_loss=wait", f"hydra.run.dir={before}")
+    kill = "scenario=[{at_s: 0.02, kill: hub/global_server0, restart_s: 0.2}]"
+    made(5, NETWORK, kill, f"hydra.run.dir={before}")
+    (row,) = json.loads((before / "summary.json").read_text())["faults"]
+    assert row["what"] == "kill" and row["recovered_s"] > 0.2
+    same = made(12, None, "scenario=[]", f"resume={before}")
     rest = made(12, OTHER, f"resume={before}")
-    assert (whole.pop("rounds"), rest.pop("rounds")) == (0, 5)
+    assert [each.pop("rounds") for each in (whole, same, rest)] == [0, 5, 5]
     for name, value in whole.items():
+        assert np.array_equal(value, same[name])
         assert np.allclose(value, rest[name], rtol=1e-5)
 
 

@@ -171,4 +171,6 @@ def test_jobs_of_scripts_continue_by_default_if_possible(
     experiment, _ = launch.composed(["faults.on_loss=wait", f"hydra.run.dir={tmp_path}/other"])
     assert experiment.faults.on_loss == "wait"
     experiment, _ = launch.composed([f"hydra.run.dir={tmp_path}/third"])
-    assert experiment.faults.on_loss == "continue"
+    assert (experiment.faults.on_loss, experiment.faults.durable) == ("continue", "log")
+    experiment, _ = launch.composed(["faults.durable=none", f"hydra.run.dir={tmp_path}/fourth"])
+    assert (experiment.faults.on_loss, experiment.faults.durable) == ("continue", "none")

@@ -191,6 +191,29 @@ def test_a_scenario_restarts_killed_nodes(tmp_path: Path, mode: str, node: str) 
         assert longest_s > 1.0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sim", "live"])
+def test_global_servers_resume_where_training_continues_without_others(
+    tmp_path: Path, mode: str
+) -> None:
+    calm = run(tmp_path / "calm", "workload=tiny", mode="sim")
+    events = ", ".join(
+        f"{{at_s: {at_s}, kill: hub/{node}, restart_s: 0.5}}"
+        for at_s, node in ((0.2, "scheduler"), (0.3, "global_server0"))
+    )
+    words = ["workload=tiny", DURABLE, "faults.on_loss=continue", f"scenario=[{events}]"]
+    killed = run(tmp_path / "killed", *words, mode=mode)
+    check_equal(calm, killed)
+    rows = killed.summary["faults"]
+    assert [row["node"] for row in rows] == ["hub/scheduler", "hub/global_server0"]
+    assert all(0.5 <= row["recovered_s"] < 6.0 for row in rows)
+    assert max(each["end_s"] - each["start_s"] for each in killed.iterations) > 0.5
+    kept = {file.name for file in (killed.directory / "durable").glob("*")}
+    assert kept == (
+        set() if mode == "sim" else {"hub-global_server0.journal", "hub-scheduler.journal"}
+    )
+
+
 def test_invalid_restarts_are_refused(tmp_path: Path) -> None:
     def refused(scenario: str, *words: str) -> str:
         with pytest.raises(ConfigError) as error:

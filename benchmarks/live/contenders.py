@@ -292,8 +292,8 @@ def _launch(
     delay = access.delay_ms if access else 0
     network = {"name": "bench", "central": central, "parties": parties, "delay_ms": delay}
     command = [GEOMX, "launch"]
-    # Other load on the machine must not be taken for a lost node.
-    patient = ["runtime.failure_timeout_s=60", "faults.on_loss=stop"]
+    # Other load on the machine must not be taken for a lost node; none of the others keeps a log.
+    patient = ["runtime.failure_timeout_s=60", "faults.on_loss=stop", "faults.durable=none"]
     words = [f"hydra.run.dir={run.folder}/run", *patient, *words]
     command_of_worker = ["--", sys.executable, str(WORKERS / script)]
     if not tls:

@@ -11,9 +11,13 @@ from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.experiment.experiment import Experiment
 from geomx.live.launcher import run_script
+from geomx.live.resume import words_of
 from geomx.machines.launch import launch
 from geomx.terminal.log import say
 from geomx.terminal.output import show, telling_where
+
+_DEFAULTS = {"faults.on_loss": ("continue", "stop"), "faults.durable": ("log", "none")}
+"""Options that differ between runs of scripts and of experiments, which the second value is of."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -47,10 +51,15 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def composed(overrides: Sequence[str]) -> tuple[Experiment, Path]:
-    """Compose the experiment of a script, which continues without lost nodes if plugins allow it.
+    """Compose the experiment of a script.
+
+    Unlike an experiment's, its run continues without lost nodes, and its global servers keep a log.
+    What the plugins or other options do not allow is left out, and reported.
 
     Args:
-        overrides: As for ``python -m geomx``; an override of ``faults.on_loss`` takes precedence.
+        overrides: As for ``python -m geomx``; those of ``faults.on_loss`` and ``faults.durable``
+            take precedence. With ``resume=DIR`` and without ``network``, others are those of that
+            run.
 
     Returns:
         As of `compose`.
@@ -58,16 +67,18 @@ def composed(overrides: Sequence[str]) -> tuple[Experiment, Path]:
     Raises:
         ConfigError: The overrides do not describe an experiment.
     """
-    given = ("faults.on_loss=", "faults.durable=")
-    if not any(word.lstrip("+").startswith(given) for word in overrides):
+    overrides = words_of(overrides)
+    given = {word.lstrip("+").partition("=")[0] for word in overrides}
+    words = {key: f"{key}={value}" for key, (value, _) in _DEFAULTS.items() if key not in given}
+    while True:
         try:
-            return compose([*overrides, "faults.on_loss=continue"])
+            return compose([*overrides, *words.values()])
         except ConfigError as error:
-            if error.key != "faults.on_loss":
+            if words.pop(error.key, None) is None:
                 raise
+            _, instead = _DEFAULTS[error.key]
             reason = f"{error.value} is not possible: {error.remedy}"
-            say(f"faults.on_loss=stop, since {reason}", "warning")
-    return compose(overrides)
+            say(f"{error.key}={instead}, since {reason}", "warning")
 
 
 def epilog() -> str:

@@ -164,9 +164,10 @@ def _check_policy(selection: Selection, faults: FaultOptions) -> None:
             deadline = key.replace("quorum", "deadline_s")
             remedy = f"{does}; leave faults.{key} and faults.{deadline} out"
             raise ConfigError(f"faults.{key}", quorum, remedy)
-    if faults.durable == "log":
+    if faults.logs("worker"):
         remedy = (
             f"{does}, and workers' logs cannot repeat the steps that they leave out when they are "
-            "late; choose faults.durable=replica or none"
+            "late; choose faults.durable=replica or none, or faults.on_loss=continue, with which "
+            "workers keep no logs"
         )
         raise ConfigError("faults.durable", faults.durable, remedy)

@@ -152,14 +152,15 @@ def _check_fragments(experiment: Experiment) -> None:
     cluster, selection = experiment.cluster, experiment.selection
     policy = selection.sync_policy(cluster)
     fragments = policy.fragments([tensor.elements for tensor in experiment.workload.tensors])
-    if experiment.faults.durable != "log":
+    if not experiment.faults.logs("worker"):
         return
     worker = policy.worker(cluster, cluster.workers[0], experiment.iterations)
     if not exchanges_at_once(policy, worker, len(fragments)):
         remedy = (
             f"sync={selection.sync[0]} applies answers while training goes on, which workers' logs "
-            "cannot repeat: choose faults.durable=replica, or options with which all tensors are "
-            "exchanged at once and the next step takes the answers"
+            "cannot repeat: choose faults.durable=replica, faults.on_loss=continue, with which "
+            "workers keep no logs, or options with which all tensors are exchanged at once and the "
+            "next step takes the answers"
         )
         raise ConfigError("faults.durable", "log", remedy)
 

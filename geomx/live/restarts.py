@@ -62,9 +62,8 @@ class Restarts:
 
         Training scripts have none, nor nodes without which training continues: they begin anew.
         """
-        faults, tolerated = self._spec.faults, node.role in ("worker", "server")
         script = node.role == "worker" and self._spec.workload is None
-        if faults.durable != "log" or script or (faults.continues and tolerated):
+        if script or not self._spec.faults.logs(node.role):
             return None
         return durable(self._directory, node.name)
 

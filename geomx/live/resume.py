@@ -26,20 +26,23 @@ from geomx.workload import Layer
 PAUSE_S = 0.01
 """How much later than its last record a run goes on, by its own clock."""
 
+_EXPERIMENT = Path("nodes") / "experiment.json"
 _OF_ITSELF = ("lost", "failed", "interrupted")
 
 
 def asked(overrides: Sequence[str]) -> bool:
     """Return whether `overrides` ask for a run to be continued.
 
-    With another network, or after that run's end, they describe a new run, which only begins with
-    what that one has learned (`geomx.live.checkpoint`).
+    With another network, after that run's end, or if its workers had no journals, they describe a
+    new run, which only begins with what that one has learned (`geomx.live.checkpoint`).
     """
     given = {_key(override): override.partition("=")[2] for override in overrides}
     if KEY not in given or "network" not in given:
         return KEY in given
-    summary = _summary(Path(given[KEY]))
-    return "aborted" in summary and f"network={given['network']}" in _words(summary)
+    directory = Path(given[KEY])
+    summary = _summary(directory)
+    same = f"network={given['network']}" in _words(summary)
+    return "aborted" in summary and same and _recorded(directory)
 
 
 def read(
@@ -74,6 +77,22 @@ def read(
     return experiment, directory, Resumption(ahead_s, found.addresses)
 
 
+def words_of(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides of a script's run that begins with the state of another.
+
+    Args:
+        overrides: Of the command line. With ``resume=DIR`` and without a network, what they leave
+            open is as in the run in DIR.
+    """
+    given = {_key(override): override.partition("=")[2] for override in overrides}
+    if KEY not in given or "network" in given:
+        return list(overrides)
+    had = [str(word) for word in _summary(Path(given[KEY])).get("words", ())]
+    own = {*given, KEY}
+    kept = [word for word in had if _key(word) not in own and not _key(word).startswith("hydra.")]
+    return [*kept, *overrides]
+
+
 class _Journals:
     """The journals of a run, all of them read.
 
@@ -94,8 +113,9 @@ class _Journals:
             path = durable(directory, node.name)
             if not begun(path):
                 self._refuse(
-                    f"has no journal of {node.name}: it had not begun, or trains on "
-                    "a device or runs a script, which are not recorded"
+                    f"has no journal of {node.name}: it had not begun, trains on a device, or "
+                    "training would have continued without it (faults.on_loss=continue); with "
+                    "network=... a new run begins with what the servers have learned"
                 )
             try:
                 journal = opened(path)
@@ -109,7 +129,7 @@ class _Journals:
         self.addresses |= earlier.addresses
 
     def _spec(self) -> tuple[Spec, dict[str, Any]]:
-        path = self._directory / "nodes" / "experiment.json"
+        path = self._directory / _EXPERIMENT
         try:
             text = path.read_text(encoding="utf-8")
             return Spec.from_json(text), _plain(text)
@@ -145,6 +165,15 @@ def _plain(text: str) -> dict[str, Any]:
     fields = dict(json.loads(text))
     fields.pop("usage_file", None)
     return fields
+
+
+def _recorded(directory: Path) -> bool:
+    """Whether workers had journals, as far as that is an option; True if the folder is damaged."""
+    try:
+        text = (directory / _EXPERIMENT).read_text(encoding="utf-8")
+        return Spec.from_json(text).faults.logs("worker")
+    except (OSError, ValueError):
+        return True
 
 
 def _summary(directory: Path) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class FaultOptions:
     redial_s: Annotated[float, Interval(ge=0.02, le=60)] = 1.0
     # log: nodes log what they receive in the folder durable/ of the run, and are restarted from
     # these logs when they are killed; other nodes wait meanwhile, as with wait. Workers that run
-    # scripts or compute on GPUs have none.
+    # scripts or compute on GPUs have none; with continue, only global servers and the scheduler do.
     # replica: each global server has a standby, which repeats all that it does, and takes its place
     # at once when it is lost.
     durable: Annotated[str, OneOf(("none", "log", "replica"))] = "none"
@@ -118,13 +118,14 @@ class FaultOptions:
         """Whether nodes wait for silent ones, for up to `patience_s`."""
         return self.on_loss == "wait" or self.durable == "log"
 
+    def logs(self, role: str) -> bool:
+        """Return whether nodes of a role keep logs, from which their new processes resume."""
+        return self.durable == "log" and not (self.continues and role in ("worker", "server"))
+
     def __post_init__(self) -> None:
         if self.absent and not self.continues:
             remedy = "needs faults.on_loss=continue, with which others train without them"
             raise ConfigError("absent", ",".join(self.absent), remedy)
-        if self.continues and self.durable == "log":
-            remedy = "lets others wait for nodes that were killed; choose on_loss=wait with it"
-            raise ConfigError("durable", self.durable, remedy)
         if self.standby is not None and self.durable != "replica":
             raise ConfigError(
                 "standby", self.standby, "has no effect without faults.durable=replica"

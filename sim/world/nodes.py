@@ -97,8 +97,11 @@ class WorldNode:
         Raises:
             ValueError: Nodes are not restarted under these options.
         """
-        if not self._simulation.experiment.faults.continues:
+        faults = self._simulation.experiment.faults
+        if not faults.continues:
             raise ValueError("restart needs faults.on_loss=continue")
+        if faults.logs(self.spec.role):
+            raise ValueError(f"{self.name} is restarted by kill(restart_s=...)")
         self._act("restart", None, None)
 
     def pause(self, for_s: float) -> None:
