@@ -247,8 +247,7 @@ class Scheduler final : public RoleLogic {
     const MemberChange change = members_.Lose(lost, reason);
     node_.Change(change, now);
     for (const Peer& peer : node_.config().peers) node_.Send(peer.id, Pack(change));
-    if (lost.role != Role::kWorker) return;
-    barriers_.Leave(lost.id);
+    if (lost.role == Role::kWorker) barriers_.Leave(lost.id);
     ReleaseAll();
     StopIfDone();
   }

@@ -13,7 +13,8 @@ std::string Words(const char* what, NodeId global, Key key, Round round) {
 }  // namespace
 
 Closings::Closings(const Experiment& experiment)
-    : plan_(experiment.plan), applies_(plan_.quorum > 0 && experiment.on_loss == OnLoss::kContinue) {
+    : plan_(experiment.plan),
+      applies_(plan_.quorum > 0 && experiment.on_loss == OnLoss::kContinue && !experiment.logged) {
   if (!applies_) return;
   const check::Layout layout(plan_);
   const auto absent = [&](NodeId id) {

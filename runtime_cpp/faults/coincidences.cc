@@ -115,6 +115,21 @@ class Coincidences {
     }
   }
 
+  // The scheduler and the global servers keep logs, and are killed too, or silent for longer than others may be.
+  void Log() {
+    experiment_.logged = true;
+    experiment_.plan.patience = kPatience;
+    for (std::uint64_t i = Between(random_, 1, 4); i > 0; --i) {
+      const bool server = Chance(random_, 0.7);
+      const NodeId node = server ? One(layout_.globals) : layout_.scheduler;
+      const Time lasts = Chance(random_, 0.6) ? Any(random_, kMillisecond, experiment_.suspect / 2)
+                                              : Any(random_, kMillisecond, 3 * experiment_.suspect);
+      Fault& fault = Kill(node, Any(random_, 0, training_), lasts);
+      if (Chance(random_, 0.3)) fault.what = Fault::What::kPause;
+      fault.written = Chance(random_, 0.5) ? 0 : static_cast<double>(Between(random_, 0, 100)) / 100;
+    }
+  }
+
   // A local server is lost between its contribution and the end of the round.
   void LoseAServer() {
     Kill(One(layout_.servers), Any(random_, 0, 4 * training_), Any(random_, kMillisecond, 5 * kMillisecond));
@@ -178,6 +193,8 @@ void DrawRecent(Random& random, Experiment& experiment) {
   if (experiment.on_loss == OnLoss::kWait && experiment.replayable && many && Chance(random, 0.5)) {
     coincidences.CloseEarly();
   }
+  const bool continues = experiment.on_loss == OnLoss::kContinue && !experiment.hostile;
+  if (continues && Chance(random, 0.3)) coincidences.Log();
 }
 
 }  // namespace geomx::faults

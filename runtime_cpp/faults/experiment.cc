@@ -148,7 +148,7 @@ void DrawTraining(Random& random, Experiment& experiment) {
   check::Plan& plan = experiment.plan;
   plan.heartbeat_interval = std::min(experiment.suspect / 4, 250 * kMillisecond);
   plan.continues = experiment.on_loss == OnLoss::kContinue;
-  plan.patience = experiment.on_loss == OnLoss::kWait ? 600 * kSecond : 0;
+  plan.patience = experiment.on_loss == OnLoss::kWait ? kPatience : 0;
 }
 
 // ---- faults ------------------------------------------------------------------------------------
@@ -316,6 +316,7 @@ std::string ToString(const Experiment& experiment) {
   for (const Tensor& tensor : experiment.tensors) text += " " + std::to_string(tensor.shards.size());
   text += " shards";
   const auto add = [&](bool holds, const char* words) { text += holds ? std::string(", ") + words : ""; };
+  add(experiment.logged, "logs of what is needed");
   add(!plan.rounds.together, "rounds of each party's own");
   if (plan.quorum > 0) {
     text += ", quorum of " + std::to_string(plan.quorum) + " and " +

@@ -42,6 +42,8 @@ inline Time Any(Random& random, Time low, Time high) {
 
 std::string ToString(const Fault& fault);  // for example: cut node0-node3 at 0.5 s for 0.1 s
 
+inline constexpr Time kPatience = 600 * kSecond;  // with nodes that resume where they were
+
 struct Tensor {
   std::uint32_t elements = 0;
   std::vector<ShardInfo> shards;
@@ -51,6 +53,7 @@ struct Experiment {
   std::uint64_t seed = 0;
   check::Plan plan;
   OnLoss on_loss = OnLoss::kWait;
+  bool logged = false;         // with `continue`: the scheduler and the global servers keep logs
   std::vector<NodeId> absent;  // at the start
 
   // ---- training ----

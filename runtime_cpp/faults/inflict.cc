@@ -13,7 +13,7 @@ constexpr Time kRetry = 50 * kMillisecond;
 bool World::MayBeKilled(NodeId id) const {
   const Member& member = members_.at(id);
   if (!member.process) return false;
-  if (experiment_.on_loss == OnLoss::kWait) return id == kScheduler || member.journal.begun;
+  if (KeepsJournal(id) || experiment_.on_loss == OnLoss::kWait) return id == kScheduler || member.journal.begun;
   const Member& scheduler = members_.at(kScheduler);
   if (!scheduler.process || !scheduler.process->runs()) return false;
   return experiment_.on_loss == OnLoss::kContinue || member.process->runs();

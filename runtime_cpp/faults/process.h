@@ -29,8 +29,8 @@ struct Journal final : JournalOut {
     records.emplace_back(std::vector<std::byte>(body.begin(), body.end()), payload);
   }
   void Commit() override { committed = records.size(); }
-  // Keeps all committed records, and the fraction `written` of the others.
-  void Crash(double written);
+  // Keeps all committed records, and the fraction `written` of the others. Returns true if some are lost.
+  bool Crash(double written);
 
   std::vector<std::pair<std::vector<std::byte>, Payload>> records;
   std::size_t committed = 0;

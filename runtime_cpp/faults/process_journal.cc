@@ -3,10 +3,12 @@
 #include "faults/process.h"
 
 namespace geomx::faults {
-void Journal::Crash(double written) {
-  const auto rest = static_cast<double>(records.size() - committed);
-  records.resize(committed + static_cast<std::size_t>(written * rest));
+bool Journal::Crash(double written) {
+  const std::size_t rest = records.size() - committed;
+  const auto kept = static_cast<std::size_t>(written * static_cast<double>(rest));
+  records.resize(committed + kept);
   committed = records.size();
+  return kept < rest;
 }
 
 void Process::BeginJournal() {

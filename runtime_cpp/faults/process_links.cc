@@ -116,7 +116,9 @@ Process::Verdict Process::Judge(NodeId caller, Greeting& greeting) {
   if (!node_->config().scheduler && greeting.incarnation == 0) return CountCaller(caller, greeting);
   std::uint32_t& present = incarnations_[caller];
   if (greeting.incarnation > present) {
-    if (node_->config().continues) return Verdict::kNotYet;  // the scheduler will announce it
+    const Role role = node_->FindPeer(caller)->role;
+    const bool anew = node_->config().continues && (role == Role::kWorker || role == Role::kServer);
+    if (anew) return Verdict::kNotYet;  // the scheduler will announce it
     node_->Renewed(caller, {.incarnation = present = greeting.incarnation, .anew = false});
   }
   return greeting.incarnation == present ? Verdict::kPeer : Verdict::kLate;

@@ -110,7 +110,7 @@ void World::HasLeft(NodeId worker) {
 
 // Checks that the run ends when its last worker, `which`, has left or is lost. Workers without a server do not count.
 void World::CheckEnd(NodeId which) {
-  if (experiment_.on_loss != OnLoss::kContinue || layout_.Config(which).role != Role::kWorker) return;
+  if (experiment_.on_loss != OnLoss::kContinue || layout_.Config(which).role != Role::kWorker || forgets_) return;
   bool some = false;
   for (const NodeId worker : layout_.workers) {
     const Member& member = members_[worker];

@@ -125,7 +125,7 @@ void World::Begin(NodeId id) {
   if (member.process) return;
   // After the end of a run, a launcher starts no process in place of one that was killed.
   const Process* scheduler = members_[kScheduler].process.get();
-  if (experiment_.on_loss == OnLoss::kContinue && scheduler && scheduler->stopped()) return;
+  if (experiment_.on_loss == OnLoss::kContinue && scheduler && scheduler->stopped() && !IsNeeded(id)) return;
   const ProcessId process{id, ++member.life};
   const bool worker = layout_.Config(id).role == Role::kWorker;
   member.begun = now();
@@ -134,7 +134,7 @@ void World::Begin(NodeId id) {
   suspicions_.Disturb(id, now());
   if (!worker) admissions_.OnBegin(id);
   member.escalated.clear();
-  Journal* const journal = experiment_.on_loss == OnLoss::kWait && !worker ? &member.journal : nullptr;
+  Journal* const journal = KeepsJournal(id) ? &member.journal : nullptr;
   member.process = std::make_unique<Process>(*this, experiment_, process, journal, outcome_.counts);
   if (worker) {
     member.trainer = std::make_unique<Trainer>(*this, experiment_, *member.process, outcome_.history);
@@ -143,18 +143,27 @@ void World::Begin(NodeId id) {
   member.process->Begin();
 }
 
+// As options/schema.py says of `durable=log`.
+bool World::KeepsJournal(NodeId id) const {
+  if (experiment_.on_loss == OnLoss::kContinue) return experiment_.logged && IsNeeded(id);
+  return experiment_.on_loss == OnLoss::kWait && layout_.Config(id).role != Role::kWorker;
+}
+
 void World::Kill(NodeId id, Time lasts, bool told, double written, const std::string& reason) {
   Member& member = members_[id];
   if (!member.process) return;
   ++outcome_.kills;
   Note(id, reason);
-  member.journal.Crash(written);
+  // What a server took in vain is in the history twice.
+  const bool lost = member.journal.Crash(written);
+  if (lost && experiment_.on_loss == OnLoss::kContinue) outcome_.history.ambiguous = true;
+  forgets_ = forgets_ || (lost && id == kScheduler);
   suspicions_.Disturb(id, experiment_.on_loss == OnLoss::kStop ? kNever : now() + lasts);
   network_->Forget(id, !told);
   member.trainer.reset();
   member.process.reset();
   if (experiment_.on_loss != OnLoss::kStop) agenda_.Add(now() + lasts, [this, id] { Begin(id); });
-  if (!told || experiment_.on_loss == OnLoss::kWait) return;
+  if (!told || KeepsJournal(id)) return;
   agenda_.Add(now() + kLauncher, [this, id, reason] {
     Member& scheduler = members_[kScheduler];
     if (!scheduler.process) return;
@@ -167,7 +176,7 @@ void World::Kill(NodeId id, Time lasts, bool told, double written, const std::st
 
 void World::OnEnd(ProcessId process, const std::string& reason) {
   if (experiment_.on_loss == OnLoss::kStop && gone_) return Stop(process, reason);
-  const bool bearable = experiment_.on_loss == OnLoss::kContinue && process.node >= layout_.servers.front();
+  const bool bearable = experiment_.on_loss == OnLoss::kContinue && !IsNeeded(process.node);
   if (!bearable) return Fail(process.node, "ends: " + reason);
   agenda_.Add(now(), [this, process, reason] {
     const Time pause = static_cast<Time>(check::Between(random_, 5 * kMillisecond, 200 * kMillisecond));
@@ -290,7 +299,7 @@ bool World::Over() const {
   return std::all_of(members_.begin(), members_.end(), [&](const auto& each) {
     const auto& [id, member] = each;
     if (id != kScheduler && node.IsAway(id)) return true;
-    return member.process ? member.process->stopped() : experiment_.on_loss != OnLoss::kWait;
+    return member.process ? member.process->stopped() : !KeepsJournal(id) && experiment_.on_loss != OnLoss::kWait;
   });
 }
 

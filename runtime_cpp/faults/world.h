@@ -110,6 +110,9 @@ class World final : public Surroundings {
   void Kill(NodeId id, Time lasts, bool told, double written, const std::string& reason);
   void Inflict(const Fault& fault);
   bool MayBeKilled(NodeId id) const;
+  bool KeepsJournal(NodeId id) const;
+  // The scheduler and the global servers, without which no run continues.
+  bool IsNeeded(NodeId id) const { return id < layout_.servers.front(); }
   void Announce(NodeId id, std::uint32_t incarnation);
   void CheckLoss(const Event& event);
   void HasLeft(NodeId worker);
@@ -146,6 +149,7 @@ class World final : public Surroundings {
   std::optional<std::pair<NodeId, NodeId>> forged_;  // receiver and sender of a message that is to be refused
   const bool disturbed_;   // there are faults
   bool curtails_;          // the first worker that leaves lets the others leave
+  bool forgets_ = false;  // a scheduler was killed before it had logged all that it was told
   bool convicted_ = false;  // a hostile member was refused, which ends the run except with `continue`
   Suspicions suspicions_;
   Closings closings_;
