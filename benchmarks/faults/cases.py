@@ -239,17 +239,22 @@ def drawn_and_wait(
 
 
 def drawn_and_continue(
-    schedule: tuple[float, float], steps: int
+    schedule: tuple[float, float], steps: int, durable: list[str], resumed: tuple[str, ...]
 ) -> Callable[[Path, random.Random], Figures]:
-    """Workers and local servers come and go, and a standby takes the global server's place."""
-    victims = ("west/server", "south/server", *WORKERS)
+    """Workers and local servers come and go.
+
+    The global server resumes from its log, as other `resumed` nodes do, or a standby takes its
+    place.
+    """
+    victims = (*resumed, "west/server", "south/server", *WORKERS)
 
     def run_it(folder: Path, draw: random.Random) -> Figures:
-        replica = [*REPLICA, "faults.on_loss=continue", MANY, f"iterations={steps}"]
-        given = words(folder / "run", *replica)
+        options = [*durable, "faults.on_loss=continue", MANY, f"iterations={steps}"]
+        given = words(folder / "run", *options)
         with Run(folder / "run", given) as run:
             run.trains(LEAST_STEPS)
-            count = disturb(run, draw, schedule, steps, victims, (GLOBAL_SERVER,))
+            once = resumed or (GLOBAL_SERVER,)
+            count = disturb(run, draw, schedule, steps, victims, once)
             results = run.results()
         return {"faults": count, "equal": equal(results, replayed(results, given))}
 
@@ -340,11 +345,20 @@ def cases() -> list[Case]:
         ),
         Case("ten connections reset", resets, {"others_s": 2, **same}),
         Case("drawn schedule, wait and log", drawn_and_wait(SHORT, 250), same),
-        Case("drawn schedule, continue and replica", drawn_and_continue(SHORT, 350), same),
+        Case(
+            "drawn schedule, continue and log",
+            drawn_and_continue(SHORT, 350, LOG, ("hub/scheduler", GLOBAL_SERVER)),
+            same,
+        ),
+        Case(
+            "drawn schedule, continue and replica",
+            drawn_and_continue(SHORT, 350, REPLICA, ()),
+            same,
+        ),
         Case("half an hour of faults, wait and log", drawn_and_wait(LONG, 30_000), same, 1),
         Case(
             "half an hour of faults, continue and replica",
-            drawn_and_continue(LONG, 30_000),
+            drawn_and_continue(LONG, 30_000, REPLICA, ()),
             same,
             1,
         ),
