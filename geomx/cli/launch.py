@@ -92,4 +92,5 @@ COMMAND    the command of every worker: a script that uses geomx.kv, geomx.mxnet
            in nodes/. Without a command, a job file's machines run the experiment's workload.
 
 geomx launch network=my_wan.yaml +sync=NAME '+accel=[NAME]' -- python train.py
+geomx launch resume=FOLDER -- python train.py          as in an earlier run, whose state it begins with
 geomx launch job.yaml -- python train.py"""
