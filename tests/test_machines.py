@@ -382,6 +382,60 @@ def test_a_killed_node_of_a_job_is_restarted(tmp_path: Path) -> None:
     assert "east/worker1 is back" in log
 
 
+@pytest.mark.slow(2)
+def test_killed_servers_of_a_job_resume_on_their_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the bits of an undisturbed job; their journals are deleted in the end."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    events = ", ".join(
+        f"{{at_s: {at_s}, kill: hub/{node}, restart_s: 0.2}}"
+        for at_s, node in ((0.3, "global_server0"), (0.5, "scheduler"))
+    )
+    found = []
+    for name, scenario in (("calm", ""), ("killed", events)):
+        words = ["workload=tiny", "workload.forward_ms=20", "iterations=60"]
+        words += ["faults.on_loss=continue", "faults.durable=log", f"scenario=[{scenario}]"]
+        _, results = launch(write(tmp_path), [f"hydra.run.dir={tmp_path}/{name}", *words])
+        assert results is not None
+        found.append(results)
+    calm, killed = found
+    rows = killed.summary["faults"]
+    assert [row["node"] for row in rows] == ["hub/global_server0", "hub/scheduler"]
+    assert all(row["recovered_s"] > 0.2 for row in rows)
+    for key, value in calm.parameters().items():
+        assert np.array_equal(value, killed.parameters()[key])
+    log = (tmp_path / "killed/nodes/hub-global_server0.log").read_text()
+    assert "hub/global_server0 continues from its journal" in log
+    assert list((tmp_path / "states/geomx").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["faults.durable=replica"], "is not supported on several machines yet: choose log"),
+        (["faults.durable=log"], "needs faults.on_loss=continue on several machines"),
+    ],
+)
+def test_what_cannot_resume_on_several_machines_is_refused(
+    tmp_path: Path, words: list[str], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        launch(write(tmp_path), [f"hydra.run.dir={tmp_path}/run", *words])
+
+
+def test_scripts_on_several_machines_keep_logs_where_they_can(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = []
+    monkeypatch.setattr("geomx.machines.launch.run_script", lambda made, *_: chosen.append(made))
+    for name, words in (("first", []), ("second", ["+accel=[tsengine]"])):
+        launch(write(tmp_path), [f"hydra.run.dir={tmp_path}/{name}", *words], ["true"])
+    options = [(made.faults.on_loss, made.faults.durable) for made in chosen]
+    assert options == [("continue", "log"), ("stop", "none")]
+    assert "warning: faults.durable=none, since log is not possible" in capfd.readouterr().err
+
+
 # ---- killed launchers ----
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from geomx.cli import launch
 from geomx.errors import NodeLost
+from geomx.machines.scripts import composed_for_script
 from geomx.results.files import read_table
 from tests.test_members import NETWORK, WORKERS, participants, replay, run, words
 from tests.test_restarts import killer
@@ -165,12 +166,12 @@ def test_a_script_continues_without_a_worker_and_after_its_return(
 def test_jobs_of_scripts_continue_by_default_if_possible(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    experiment, _ = launch.composed(["+accel=[tsengine]", f"hydra.run.dir={tmp_path}/run"])
+    experiment, _ = composed_for_script(["+accel=[tsengine]", f"hydra.run.dir={tmp_path}/run"])
     assert experiment.faults.on_loss == "stop"
     assert "warning: faults.on_loss=stop, since continue is not possible" in capfd.readouterr().err
-    experiment, _ = launch.composed(["faults.on_loss=wait", f"hydra.run.dir={tmp_path}/other"])
+    experiment, _ = composed_for_script(["faults.on_loss=wait", f"hydra.run.dir={tmp_path}/other"])
     assert experiment.faults.on_loss == "wait"
-    experiment, _ = launch.composed([f"hydra.run.dir={tmp_path}/third"])
+    experiment, _ = composed_for_script([f"hydra.run.dir={tmp_path}/third"])
     assert (experiment.faults.on_loss, experiment.faults.durable) == ("continue", "log")
-    experiment, _ = launch.composed(["faults.durable=none", f"hydra.run.dir={tmp_path}/fourth"])
+    experiment, _ = composed_for_script(["faults.durable=none", f"hydra.run.dir={tmp_path}/fourth"])
     assert (experiment.faults.on_loss, experiment.faults.durable) == ("continue", "none")

@@ -7,17 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from geomx.cli.parser import split
-from geomx.config.compose import compose
 from geomx.errors import ConfigError
-from geomx.experiment.experiment import Experiment
 from geomx.live.launcher import run_script
-from geomx.live.resume import words_of
 from geomx.machines.launch import launch
-from geomx.terminal.log import say
+from geomx.machines.scripts import composed_for_script
 from geomx.terminal.output import show, telling_where
-
-_DEFAULTS = {"faults.on_loss": ("continue", "stop"), "faults.durable": ("log", "none")}
-"""Options that differ between runs of scripts and of experiments, which the second value is of."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -43,42 +37,11 @@ def main(arguments: Sequence[str]) -> None:
         raise ConfigError(
             "launch", " ".join(arguments), "needs a command: geomx launch ... -- COMMAND"
         )
-    experiment, directory = composed(own)
+    experiment, directory = composed_for_script(own)
     with telling_where(directory):
         results = run_script(experiment, directory, command)
     show(results.table())
     show(directory)
-
-
-def composed(overrides: Sequence[str]) -> tuple[Experiment, Path]:
-    """Compose the experiment of a script.
-
-    Unlike an experiment's, its run continues without lost nodes, and its global servers keep a log.
-    What the plugins or other options do not allow is left out, and reported.
-
-    Args:
-        overrides: As for ``python -m geomx``; those of ``faults.on_loss`` and ``faults.durable``
-            take precedence. With ``resume=DIR`` and without ``network``, others are those of that
-            run.
-
-    Returns:
-        As of `compose`.
-
-    Raises:
-        ConfigError: The overrides do not describe an experiment.
-    """
-    overrides = words_of(overrides)
-    given = {word.lstrip("+").partition("=")[0] for word in overrides}
-    words = {key: f"{key}={value}" for key, (value, _) in _DEFAULTS.items() if key not in given}
-    while True:
-        try:
-            return compose([*overrides, *words.values()])
-        except ConfigError as error:
-            if words.pop(error.key, None) is None:
-                raise
-            _, instead = _DEFAULTS[error.key]
-            reason = f"{error.value} is not possible: {error.remedy}"
-            say(f"{error.key}={instead}, since {reason}", "warning")
 
 
 def epilog() -> str:
@@ -92,5 +55,5 @@ COMMAND    the command of every worker: a script that uses geomx.kv, geomx.mxnet
            in nodes/. Without a command, a job file's machines run the experiment's workload.
 
 geomx launch network=my_wan.yaml +sync=NAME '+accel=[NAME]' -- python train.py
-geomx launch resume=FOLDER -- python train.py          as in an earlier run, whose state it begins with
+geomx launch resume=FOLDER -- python train.py          with the options and the state of that run
 geomx launch job.yaml -- python train.py"""

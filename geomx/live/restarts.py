@@ -42,9 +42,11 @@ class Restarts:
     Args:
         spec: The experiment.
         directory: Directory of the run.
+        elsewhere: Whether nodes, and thus their journals, are on other machines.
     """
 
-    def __init__(self, spec: Spec, directory: Path) -> None:
+    def __init__(self, spec: Spec, directory: Path, elsewhere: bool = False) -> None:
+        self._elsewhere = elsewhere
         self._spec = spec
         self._directory = directory
         self._made: Counter[str] = Counter()  # restarts that count towards faults.restarts
@@ -109,7 +111,8 @@ class Restarts:
             return True
         journal = self.journal(node)
         if journal is not None:
-            return status < 0 and begun(journal) and self._after_kill(name, status)
+            begun_there = self._started(name) if self._elsewhere else begun(journal)
+            return status < 0 and begun_there and self._after_kill(name, status)
         if not self._spec.faults.continues or node.role not in ("worker", "server"):
             return False
         if status == LOST and node.role == "worker" and self._lost_server(node):
@@ -195,6 +198,9 @@ class Restarts:
         for name in self._orphans.pop(node.name, ()):
             self._gone.add(name)
         return any(worker.name not in self._gone for worker in self._spec.cluster.workers)
+
+    def _started(self, name: str) -> bool:
+        return any("started" in note for note in Reader(stem(self._directory, name)).new())
 
     def _plan(self, name: str, pause_s: float, what: str) -> None:
         self._due[name] = time.monotonic() + pause_s

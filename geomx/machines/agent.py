@@ -56,6 +56,7 @@ def node_argv(
     scheduler: str = "",
     patience_s: float | None = None,
     again: bool = False,
+    journal: Path | None = None,
 ) -> list[str]:
     """Return the command of a node's own process, a child of this one.
 
@@ -68,6 +69,7 @@ def node_argv(
         scheduler: Address of the scheduler, for other nodes.
         patience_s: Limit on the wait for other nodes, in seconds; None: the default.
         again: Whether an earlier process of the node was lost.
+        journal: Its journal; None: it keeps none.
     """
     role = ["--experiment", str(experiment)] if experiment else ["--scheduler", scheduler]
     number = [] if id is None else ["--id", str(id)]
@@ -75,7 +77,7 @@ def node_argv(
     return [
         sys.executable, "-P", "-m", "geomx.live", *role, "--name", name, *number,
         "--host", host, "--notes", str(notes), "--parent", str(os.getpid()), *patience,
-        *(["--again"] if again else []),
+        *(["--again"] if again else []), *(["--journal", str(journal)] if journal else []),
     ]  # fmt: skip
 
 
@@ -227,6 +229,9 @@ class _Attached:
         self._told = 0  # bytes of the notes that have been sent
         self._beats: deque[tuple[int, float]] = deque()  # beats to be answered
         self._gone = threading.Lock()
+        self._journal = _journal(opening) if opening.journals else None
+        # The scheduler's first line is its address. One that resumes has that of the one before.
+        self._speaks = bool(opening.experiment) and not (self._journal and self._journal.exists())
         argv, env = self._plan(folder)
         self._child = Child(argv, env, opening.directory, "merged" if opening.command else "apart")
 
@@ -238,6 +243,8 @@ class _Attached:
         try:
             self._tell()
             status = self._child.process.wait()
+            if status >= 0:
+                self._forget()
             self._tell_files()
             self._writer.say(end=status)
         except OSError:
@@ -261,6 +268,7 @@ class _Attached:
         argv = node_argv(
             opening.name, opening.id, host, self._stem,
             experiment=experiment, scheduler=opening.scheduler, again=opening.again,
+            journal=self._journal,
         )  # fmt: skip
         return argv, env
 
@@ -271,7 +279,7 @@ class _Attached:
         process = self._child.process
         streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
         lines = [_Lines(stream.fileno()) for stream in streams]
-        speaks = bool(self._opening.experiment)  # the scheduler's first line is its address
+        speaks = self._speaks
         ended, more = False, True
         while more or not ended:
             if not ended and process.poll() is not None:
@@ -330,13 +338,29 @@ class _Attached:
                     self._beats.append((int(count), heard_s))
         self._leave()
 
+    def _forget(self) -> None:
+        """Delete the journal of a node that was not killed, so that nothing resumes it."""
+        if self._journal is not None:
+            self._journal.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # other nodes of the run are on this machine
+                self._journal.parent.rmdir()
+
     def _leave(self) -> None:
         """End the node and this process, from any thread, even if standard output is blocked."""
         if self._gone.acquire(blocking=False):
             self._child.end()
+            self._forget()
             shutil.rmtree(self._folder, ignore_errors=True)
             os._exit(INTERRUPTED)
         threading.Event().wait()  # another thread is doing it
+
+
+def _journal(opening: Opening) -> Path:
+    """Return the path of a node's journal; its folder exists, and is the user's alone."""
+    states = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    folder = states / "geomx" / opening.journals
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder / f"{stem(Path(), opening.name).name}.journal"
 
 
 class _Lines:

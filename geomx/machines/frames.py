@@ -55,6 +55,8 @@ class Opening:
         env: Additional environment variables.
         tls: Contents of the PEM files by `geomx.live.access.FILES`; empty: no TLS.
         again: Whether an earlier process of the node was lost.
+        journals: Name of the folder on its machine where it keeps its journal, from which another
+            process resumes (`geomx.live.journal`); empty: it has none.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Opening:
     env: dict[str, str] = field(default_factory=dict)
     tls: dict[str, str] = field(default_factory=dict)
     again: bool = False
+    journals: str = ""
 
     def line(self) -> bytes:
         """Return the encoded line."""

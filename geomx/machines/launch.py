@@ -25,6 +25,7 @@ from geomx.machines import jobfile, reach
 from geomx.machines.certs import folder_of
 from geomx.machines.jobfile import JobFile
 from geomx.machines.remote import RemoteJob, to_terminal
+from geomx.machines.scripts import composed_for_script
 from geomx.results.results import Results
 from geomx.terminal.log import environment
 
@@ -50,19 +51,39 @@ def launch(
     for name, host in job.hosts.items():
         access.check(f"hosts.{name}.address", host.address, job.tls, job.insecure)
     with tempfile.TemporaryDirectory(prefix="geomx-") as folder:
-        experiment, directory = compose(composed(job, overrides, Path(folder)))
+        words = composed(job, overrides, Path(folder))
+        if command:
+            experiment, directory = composed_for_script(words, _check_durable)
+        else:
+            experiment, directory = compose(words)
     if experiment.emulate != "none":
         remedy = "must be none: links between machines are not emulated"
         raise ConfigError("emulate", experiment.emulate, remedy)
-    if experiment.faults.durable != "none":
-        remedy = "must be none: nodes on several machines have neither logs nor standbys yet"
-        raise ConfigError("faults.durable", experiment.faults.durable, remedy)
+    _check_durable(experiment)
     emulation.check(experiment)
     access.check_token(experiment.faults.absent)
     start = _Start(job, experiment, directory, list(command))
     if command:
         return directory, run_script(experiment, directory, command, start)
     return directory, run_experiment(experiment, directory, start)
+
+
+def _check_durable(experiment: Experiment) -> None:
+    """Check that nodes on several machines can resume as the options say.
+
+    Raises:
+        ConfigError: They cannot.
+    """
+    faults = experiment.faults
+    if faults.durable == "replica":
+        remedy = "is not supported on several machines yet: choose log or none"
+        raise ConfigError("faults.durable", faults.durable, remedy)
+    if faults.logs("worker"):
+        remedy = (
+            "needs faults.on_loss=continue on several machines, where only global servers and the "
+            "scheduler keep logs; choose that, or faults.durable=none"
+        )
+        raise ConfigError("faults.durable", faults.durable, remedy)
 
 
 def composed_experiment(job: JobFile, overrides: Sequence[str] = ()) -> Experiment:

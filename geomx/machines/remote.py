@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import secrets
 import shlex
 import signal
 import subprocess
@@ -214,7 +215,7 @@ class RemoteJob:
         spec: The experiment.
         directory: Directory of the run; logs and notes go to its folder ``nodes``.
         argv: Returns the command that reaches the agent of a node.
-        opening: Returns the fields of a node's `Opening`, except token, experiment and scheduler.
+        opening: Returns the fields of a node's `Opening` that depend on its machine.
         tell: Called with a node's name and each line of its log.
         command: Command that workers run instead of the workload of `spec`: a training script.
     """
@@ -236,10 +237,11 @@ class RemoteJob:
         self._token = access.new_token()
         self._lines: list[Line] = []
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
-        self._introduced = False
+        self._address = ""  # of the scheduler
         self._patience = Patience(spec.runtime.failure_timeout_s)
         self._unjoined = Unjoined(spec.cluster, directory, command)
-        self._restarts = Restarts(spec, directory)
+        self._restarts = Restarts(spec, directory, elsewhere=True)
+        self._journals = secrets.token_hex(16)  # folder of this run's journals on each machine
         self._joins = Joins(spec, directory)
         self._replaced: list[Line] = []  # of processes that have ended, and whose nodes go on
 
@@ -254,7 +256,7 @@ class RemoteJob:
             for node in self.spec.cluster.nodes:  # the scheduler comes first
                 if node.id not in self._joins.late:
                     self._connect(node)
-            self._open(self._lines[0], experiment=self.spec.to_json())
+            self._open(self._lines[0])
         except BaseException:
             self.end()
             raise
@@ -276,12 +278,11 @@ class RemoteJob:
             NodeLost: A node died or lost another, or its connection broke; names the first one.
             GeomxError: Data of a node could not be written, for example because the disk is full.
         """
-        scheduler = self._lines[0]
-        if not self._introduced and scheduler.address:
-            self._introduced = True
-            self._joins.announce(scheduler.address)
+        if not self._address and self._lines[0].address:
+            self._address = self._lines[0].address
+            self._joins.announce(self._address)
             for line in self._lines[1:]:
-                self._open(line, scheduler=scheduler.address)
+                self._open(line)
         self._collect()
         for line in self._lines:
             if line.refused:
@@ -289,7 +290,7 @@ class RemoteJob:
         for node in (*self._restarts.due(), *self._joins.due()):
             self._restarts.begins(node.name)
             self._connect(node, again=True)
-            self._open(self._lines[-1], again=True, scheduler=scheduler.address)
+            self._open(self._lines[-1], again=self._restarts.journal(node) is None)
         silent = [line for line in self._lines if line.opened and not line.heard]
         if silent:
             self._patience.waits(
@@ -326,15 +327,21 @@ class RemoteJob:
         except OSError as error:
             raise NodeLost(node.name, f"{argv[0]}: {error.strerror}") from error
 
-    def _open(self, line: Line, **more: Any) -> None:
+    def _open(self, line: Line, again: bool = False) -> None:
         node = line.node
-        about = {**self._opening(node), **more}
+        about = self._opening(node) | {"again": again}
+        if node.role == "scheduler":
+            about["experiment"] = self.spec.to_json()
+        else:
+            about["scheduler"] = self._address
+        if self._restarts.journal(node) is not None:
+            about["journals"] = self._journals
         line.open(Opening(name=node.name, id=node.id, token=self._token, **about))
 
     def _collect(self) -> None:
         """Take note of nodes that have ended; those that continue get another process."""
-        scheduler = self._lines[0]
-        over = scheduler.status == DONE
+        scheduler = self.spec.cluster.scheduler.name
+        over = any(line.node.name == scheduler and line.status == DONE for line in self._lines)
         for line in [line for line in self._lines if line.status is not None]:
             name, status = line.node.name, line.status
             if status is None or name in self._ended or line in self._replaced:

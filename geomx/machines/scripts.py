@@ -1,0 +1,51 @@
+"""The experiment of a run whose workers run a training script (``geomx launch -- COMMAND``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from geomx.config.compose import compose
+from geomx.errors import ConfigError
+from geomx.experiment.experiment import Experiment
+from geomx.live.resume import words_of
+from geomx.terminal.log import say
+
+_DEFAULTS = {"faults.on_loss": ("continue", "stop"), "faults.durable": ("log", "none")}
+"""Options that differ between runs of scripts and of experiments, which the second value is of."""
+
+
+def composed_for_script(
+    overrides: Sequence[str], check: Callable[[Experiment], None] = lambda experiment: None
+) -> tuple[Experiment, Path]:
+    """Compose the experiment of a script.
+
+    Unlike an experiment's, its run continues without lost nodes, and its global servers keep a log.
+    What the plugins or other options do not allow is left out, and reported.
+
+    Args:
+        overrides: As for ``python -m geomx``; those of ``faults.on_loss`` and ``faults.durable``
+            take precedence. With ``resume=DIR`` and without ``network``, others are those of that
+            run.
+        check: Raises `ConfigError` for experiments that cannot be run.
+
+    Returns:
+        As of `compose`.
+
+    Raises:
+        ConfigError: The overrides do not describe an experiment that can be run.
+    """
+    overrides = words_of(overrides)
+    given = {word.lstrip("+").partition("=")[0] for word in overrides}
+    words = {key: f"{key}={value}" for key, (value, _) in _DEFAULTS.items() if key not in given}
+    while True:
+        try:
+            experiment, directory = compose([*overrides, *words.values()])
+            check(experiment)
+            return experiment, directory
+        except ConfigError as error:
+            if words.pop(error.key, None) is None:
+                raise
+            _, instead = _DEFAULTS[error.key]
+            reason = f"{error.value} is not possible: {error.remedy}"
+            say(f"{error.key}={instead}, since {reason}", "warning")
