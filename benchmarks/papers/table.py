@@ -167,6 +167,8 @@ PAPERS = {
                   more_samples("sync=mixedsync")),
             Claim("DiLoCo, H = 32, against synchronous training", "not read",
                   more_samples("sync=diloco sync.h=32")),
+            Claim("HALoS, h = 8, k = 32, against synchronous training", "7.5 times",
+                  more_samples("sync=halos sync.k=32")),
         ],
     ),
 }  # fmt: skip
