@@ -3,13 +3,17 @@
 Every sync plugin with every accelerator, every two accelerators under full synchrony, and all
 accelerators at once are simulated on the default network and the digits CNN:
 
-    python benchmarks/composition/matrix.py    # a few minutes, rewrites docs/composition.md
+    python benchmarks/composition/matrix.py            # ten minutes, rewrites docs/composition.md
+    python benchmarks/composition/matrix.py --resume   # goes on after an interruption
 
+Rows are kept in ``results/composition.json`` as they come.
 GeoMX's table is read from its source code, not measured; ``GEOMX`` below contains it.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -23,7 +27,9 @@ from geomx.plugin.registration import DEFAULT_SYNC
 from geomx.plugin.registry import Registry
 from geomx.testing.worlds import together
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "composition.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "composition.md"
+ROWS = ROOT / "benchmarks" / "results" / "composition.json"
 ITERATIONS = 60
 
 # Compatibility in GeoMX according to its source code, with geomx's names. "no": hangs, crashes or
@@ -98,6 +104,9 @@ party's update. Its documentation recommends accelerators only under full synchr
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--resume", action="store_true", help="keep the rows that are there")
+    arguments = parser.parse_args()
     registry = Registry.discover()
     syncs = [plugin.name for plugin in registry.plugins("sync")]
     syncs.sort(key=lambda name: (name != DEFAULT_SYNC, name))
@@ -110,11 +119,18 @@ def main() -> None:
         *((DEFAULT_SYNC, pair) for pair in combinations(accelerators, 2)),
         *((sync, combined) for sync in syncs),
     ]
+    keep = arguments.resume and ROWS.exists()
+    rows = json.loads(ROWS.read_text(encoding="utf-8")) if keep else {}
+    missing = [run for run in runs if label(*run) not in rows]
     # One process per core; results come in the order of the runs.
-    work = Parallel(n_jobs=-1, return_as="generator")(delayed(outcome)(*run) for run in runs)
+    work = Parallel(n_jobs=-1, return_as="generator")(delayed(outcome)(*run) for run in missing)
+    for run, found in zip(missing, track(work, "simulating", total=len(missing)), strict=True):
+        rows[label(*run)] = found
+        ROWS.write_text(json.dumps(rows, indent=0), encoding="utf-8")
     refusals: dict[str, int] = {}
     cells = {}
-    for run, (done, reason) in zip(runs, track(work, "simulating", total=len(runs)), strict=True):
+    for run in runs:
+        done, reason = rows[label(*run)]
         cells[run] = done or f"refused ({refusals.setdefault(reason, len(refusals) + 1)})"
 
     ours = {(sync, "alone"): cells[sync, ()] for sync in syncs}
@@ -124,16 +140,20 @@ def main() -> None:
             ours[sync, accel[0]] = text
         elif len(accel) == 2:
             ours[accel] = text
-    rows = [*syncs, *accelerators[:-1]]
+    names = [*syncs, *accelerators[:-1]]
     parts = [
         OPENING,
-        table(ours, rows, ["alone", *accelerators, "all"]),
+        table(ours, names, ["alone", *accelerators, "all"]),
         READING,
         "## Refused combinations\n\n" + refused(refusals),
         THEIRS,
-        table({**GEOMX, **{(b, a): t for (a, b), t in GEOMX.items()}}, rows, accelerators, True),
+        table({**GEOMX, **{(b, a): t for (a, b), t in GEOMX.items()}}, names, accelerators, True),
     ]
     PAGE.write_text("".join(parts), encoding="utf-8")
+
+
+def label(sync: str, accel: Sequence[str]) -> str:
+    return "+".join((sync, *accel))
 
 
 def outcome(sync: str, accel: Sequence[str]) -> tuple[str, str]:
