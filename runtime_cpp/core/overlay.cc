@@ -122,9 +122,7 @@ bool Overlay::Take(std::span<const NodeId> targets, const ShardValue& value, Tim
     mine.own = true;
     if (early) Count(mine.value.header, others);
     CheckLeft(*group, header);
-    if (standing_.contains(item)) {
-      SendContribution(*group, {Direction::kPush, item.root, item.key, item.shard, header.round, item.root}, now);
-    } else if (!FollowUp(*group, item, now)) {
+    if (!FollowUp(*group, item, now)) {
       Report(*group, OverlayReport::What::kReady, header, std::nullopt, {}, now);
     }
     return true;
@@ -263,9 +261,6 @@ bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> nu
     }
     Blame(from, group, *order, "that node is none of " + members);
   } else if (order->direction == Direction::kPush) {
-    const OverlayItem id{Direction::kPush, order->root, order->key, order->shard};
-    if (order->term == OverlayOrder::Term::kAsk) return standing_.erase(id), true;
-    if (order->term == OverlayOrder::Term::kStanding) standing_.insert(id);
     SendContribution(group, *order, now);
   } else {
     SendHolding(group, *order);

@@ -10,10 +10,6 @@
 //   push   member -- ready --> coordinator -- send it to X --> member -- push --> X: ready again
 //   pull   holder -- has   --> coordinator -- send it to X --> holder -- value -> X: has it too
 //
-// With a standing order, a member sends its contributions of a shard to the root without asking, as in
-// a star. Members need not agree on that: the root waits for all of them anyway, and the coordinator
-// only pairs members that have asked.
-//
 // A plan is an order made ahead, for many shards and rounds: a member sends a contribution to its target
 // when it has its own and as many of others as the plan says, and forwards a value when it arrives. So
 // nothing waits for orders. The same round of a shard is planned for all nodes of the group, but they learn
@@ -82,7 +78,7 @@ class Overlay {
   // overlays.
   bool Obey(NodeId from, std::uint32_t number, std::span<const double> numbers, Time now);
 
-  void Exchange(Archive& archive) { archive(left_, contributions_, holdings_, standing_, plans_, sent_); }
+  void Exchange(Archive& archive) { archive(left_, contributions_, holdings_, plans_, sent_); }
 
  private:
   struct Group : OverlayGroup {
@@ -134,7 +130,6 @@ class Overlay {
   std::set<NodeId> left_;           // siblings that said bye
   std::map<OverlayItem, Contribution> contributions_;
   std::map<OverlayItem, Holding> holdings_;
-  std::set<OverlayItem> standing_;  // whose contributions are sent to the root without a report
   OverlayPlans plans_;
   std::map<OverlayItem, Round> sent_;  // the last round of which a contribution was sent
 };

@@ -62,22 +62,19 @@ std::optional<OverlayReport> OverlayReport::Unpack(std::span<const double> numbe
 
 std::vector<double> OverlayOrder::Pack() const {
   return {static_cast<double>(direction), static_cast<double>(root),  static_cast<double>(key),
-          static_cast<double>(shard),     static_cast<double>(round), static_cast<double>(target),
-          static_cast<double>(term)};
+          static_cast<double>(shard),     static_cast<double>(round), static_cast<double>(target)};
 }
 
 std::optional<OverlayOrder> OverlayOrder::Unpack(std::span<const double> numbers) {
   OverlayOrder order;
-  std::uint8_t direction = 0, term = 0;
-  if (numbers.size() != 7 || !Read(numbers[0], direction) || direction > 1 ||
+  std::uint8_t direction = 0;
+  if (numbers.size() != 6 || !Read(numbers[0], direction) || direction > 1 ||
       !Read(numbers[1], order.root) || !Read(numbers[2], order.key) ||
       !Read(numbers[3], order.shard) || !Read(numbers[4], order.round) ||
-      !Read(numbers[5], order.target) || !Read(numbers[6], term) ||
-      term > static_cast<std::uint8_t>(Term::kAsk) || (term != 0 && direction != 0)) {
+      !Read(numbers[5], order.target)) {
     return std::nullopt;
   }
   order.direction = static_cast<Direction>(direction);
-  order.term = static_cast<Term>(term);
   return order;
 }
 

@@ -75,19 +75,12 @@ struct OverlayItem {
 };
 
 struct OverlayOrder {
-  // Up: how long the order holds.
-  enum class Term : std::uint8_t {
-    kOnce,      // this round's contribution; down: this round's value
-    kStanding,  // this round's contribution and all later ones, which are sent without a report
-    kAsk,       // none: from this round on, contributions are reported and wait for orders again
-  };
   Direction direction = Direction::kPush;
   NodeId root = 0;
   Key key = 0;
   std::uint32_t shard = 0;
   Round round = 0;
   NodeId target = 0;
-  Term term = Term::kOnce;
 
   std::vector<double> Pack() const;
   static std::optional<OverlayOrder> Unpack(std::span<const double> numbers);

@@ -51,14 +51,11 @@ TEST(TreesHaveTheSumsAndBytesOfTheStar) {
     tree.frame_bytes = Between(random, 0, 1) == 0 ? 64 : 1 << 20;
     tree.overlay_push = Between(random, 0, 3) > 0;
     tree.overlay_pull = !tree.overlay_push || Between(random, 0, 3) > 0;
-    switch (Between(random, 0, 3)) {
-      case 0: tree.coordinator = [] { return std::make_shared<RandomPairs>(true); }; break;
-      case 1: break;
-      default:
-        tree.overlay_ahead = true;
-        tree.coordinator = [push = tree.overlay_push, pull = tree.overlay_pull] {
-          return std::make_shared<RandomPlans>(push, pull);
-        };
+    if (Between(random, 0, 1) == 0) {
+      tree.overlay_ahead = true;
+      tree.coordinator = [push = tree.overlay_push, pull = tree.overlay_pull] {
+        return std::make_shared<RandomPlans>(push, pull);
+      };
     }
     Plan star = tree;
     star.coordinator = nullptr;
@@ -263,17 +260,11 @@ TEST(ReportsAndOrdersRoundTrip) {
     numbers.resize(8);
     CHECK(!OverlayReport::Unpack(numbers));
 
-    OverlayOrder order{Direction::kPush, id(), id(), id(), id(), id()};
-    order.term = static_cast<OverlayOrder::Term>(Between(random, 0, 2));
+    const OverlayOrder order{Direction::kPush, id(), id(), id(), id(), id()};
     numbers = order.Pack();
     const auto same = OverlayOrder::Unpack(numbers);
     CHECK(same.has_value() && same->Pack() == numbers);
-    if (order.term != OverlayOrder::Term::kOnce) {  // values have no standing orders
-      numbers[0] = static_cast<double>(Direction::kPull);
-      CHECK(!OverlayOrder::Unpack(numbers));
-      numbers[0] = static_cast<double>(Direction::kPush);
-    }
-    numbers[Between(random, 0, 6)] = std::nan("");
+    numbers[Between(random, 0, 5)] = std::nan("");
     CHECK(!OverlayOrder::Unpack(numbers));
 
     OverlayPlan plan{.direction = Between(random, 0, 1) == 0 ? Direction::kPush : Direction::kPull,

@@ -4,38 +4,40 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
+#include <tuple>
 #include <vector>
 
-#include "core/overlay.h"
-#include "tests/check.h"
-#include "tests/cluster.h"
+#include "tests/random_coordinator.h"
 
 namespace geomx::check {
 
-class RandomPlans final : public Coordinator {
+class RandomPlans final : public RandomCoordinator {
  public:
   RandomPlans(bool push, bool pull) : push_(push), pull_(pull) {}
 
-  std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time) override {
-    const auto report = OverlayReport::Unpack(values);
-    CHECK(report.has_value());
-    if (!report || report->from) return {};
-    const OverlayItem item = OverlayItem::Of(*report);
+  void Exchange(Archive& archive) override {
+    archive(planned_);
+    RandomCoordinator::Exchange(archive);
+  }
+
+ private:
+  std::vector<Reply> Answer(NodeId from, const OverlayReport& report) override {
+    if (report.from) return {};
+    const OverlayItem item = OverlayItem::Of(report);
     Round& planned = planned_[{item.root, item.key, item.shard}];
-    if (report->round <= planned) return {};  // it came before the plan had arrived
-    OverlayOrder order{item.direction, item.root, item.key, item.shard, report->round, item.root};
+    if (report.round <= planned) return {};  // it came before the plan had arrived
+    OverlayOrder order{item.direction, item.root, item.key, item.shard, report.round, item.root};
     if (item.up()) return {{from, order.Pack()}};
     std::vector<Reply> replies;
-    for (const NodeId member : report->members) {
+    for (const NodeId member : report.members) {
       order.target = member;
       replies.push_back({from, order.Pack()});
     }
     if (random_() % 3 == 0) return replies;
-    const Round first = report->round + 1, last = report->round + 1 + static_cast<Round>(random_() % 3);
+    const Round first = report.round + 1, last = report.round + 1 + static_cast<Round>(random_() % 3);
     for (const Direction direction : {Direction::kPush, Direction::kPull}) {
       if (direction == Direction::kPush ? push_ : pull_) {
-        Plan({direction, item.root, item.key, item.shard}, report->members, {item.key, item.shard, first, last},
+        Plan({direction, item.root, item.key, item.shard}, report.members, {item.key, item.shard, first, last},
              replies);
       }
     }
@@ -43,15 +45,6 @@ class RandomPlans final : public Coordinator {
     return replies;
   }
 
-  void Exchange(Archive& archive) override {
-    std::ostringstream text;
-    text << random_;
-    std::string random = text.str();
-    archive(planned_, random);
-    std::istringstream(random) >> random_;
-  }
-
- private:
   void Plan(const OverlayItem& item, std::vector<NodeId> members, OverlayPlan::Rounds rounds,
             std::vector<Reply>& replies) {
     std::shuffle(members.begin(), members.end(), random_);
@@ -81,7 +74,6 @@ class RandomPlans final : public Coordinator {
 
   bool push_, pull_;
   std::map<std::tuple<NodeId, Key, std::uint32_t>, Round> planned_;
-  Random random_{7};
 };
 
 }  // namespace geomx::check
