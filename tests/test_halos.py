@@ -62,6 +62,16 @@ def test_no_update_is_lost(
         assert close(run.parameters, twin, 1e-5), (k, alpha)
 
 
+@pytest.mark.parametrize("counts", [(1, 1), (2, 2), (1, 3)])
+def test_a_round_without_stale_models_is_synchronous(
+    counts: tuple[int, ...], network: Build, tiny: Workload, simulate: Build, seed: int
+) -> None:
+    """In the first round, all workers train from the same model."""
+    options = {"h": 4, "k": max(counts), "alpha": 1.0, **PLAIN}
+    run = simulate(network(*counts), tiny, ("halos", options), iterations=4)
+    assert close(run.parameters, by_hand(tiny, seed, counts, 4, k1=4), 1e-5)
+
+
 @pytest.mark.parametrize("iterations", [1, 12, 14])
 def test_a_single_worker_is_diloco(
     iterations: int, network: Build, tiny: Workload, simulate: Build, seed: int

@@ -15,7 +15,7 @@ from geomx import run
 from geomx.errors import ConfigError
 from geomx.network.files import read_network
 from geomx.plugin.registry import Registry
-from tests.laws import PARTIES, Build, Run, close, same, short_form
+from tests.laws import PARTIES, Build, Run, close, counting, same, short_form
 
 TREE = [("tsengine", {})]
 
@@ -203,6 +203,29 @@ def test_one_root_without_trees_is_the_star(network: Build, tiny: Any, simulate:
     assert same(star.parameters, root.parameters)
     assert star.bytes == root.bytes
     assert star.results.summary["seconds"] == root.results.summary["seconds"]
+
+
+@pytest.mark.needs("multiroot")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": 0.05},
+        {"speed": ((1, 0.2, 0.6), (0.3,), (1, 1), (0.5,))},
+    ],
+)
+def test_exact_sums_over_roots_are_those_of_the_star_to_the_last_bit(
+    network: Build, tiny: Any, simulate: Build, seed: int, monkeypatch: Any, options: Any
+) -> None:
+    """Sums of ones are exact in any order: nothing is lost or added twice, late or sent again."""
+    ones = counting(tiny, seed, monkeypatch)
+    content = network(3, 1, 2, 1, **options)
+    star = simulate(content, ones, iterations=12)
+    for roots in (1, 3):
+        accel = [("multiroot", {"roots": roots, "shard_elements": 40})]
+        cluster = Registry.discover().select(None, accel).cluster(read_network(content))
+        assert len(cluster.global_servers) == roots
+        trees = simulate(cluster, ones, accel=accel, iterations=12)
+        assert same(star.parameters, trees.parameters)
 
 
 @pytest.mark.needs("multiroot")
