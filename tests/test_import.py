@@ -176,6 +176,9 @@ def test_unusable_traces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
         path.write_text(content)
         with pytest.raises(ConfigError, match=remedy):
             kineto.workload_of(path)
+    path.write_bytes(gzip.compress(b'{"traceEvents": []}')[:-9])
+    with pytest.raises(ConfigError, match=r"trace.json: is not JSON: "):
+        kineto.workload_of(path)
     assert main(["import", "kineto", str(tmp_path / "none.json")]) == 2
     assert "none.json: cannot be read: No such file" in capsys.readouterr().err
 

@@ -21,8 +21,6 @@ kernels that were launched before it.
 from __future__ import annotations
 
 import bisect
-import gzip
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,6 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from geomx.calibrate.json_files import read_json
 from geomx.errors import ConfigError
 
 KEY = "trace"
@@ -232,17 +231,14 @@ def _read(path: Path) -> Trace:
     Raises:
         ConfigError: It is no trace of PyTorch's profiler.
     """
+    content = read_json(KEY, path)
     try:
-        data = path.read_bytes()
-        content = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
         events = [
             event | {"ts": float(event["ts"]), "dur": float(event["dur"])}
             for event in content["traceEvents"]
             if event.get("ph") == "X" and isinstance(event.get("args", {}), dict)
         ]
-    except OSError as error:
-        raise ConfigError(KEY, path, f"cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         remedy = "is not a trace of torch.profiler: profiler.export_chrome_trace(FILE) writes one"
         raise ConfigError(KEY, path, remedy) from error
     events.sort(key=lambda event: (event["ts"], -event["dur"]))

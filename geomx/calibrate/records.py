@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from geomx.calibrate.json_files import read_json
 from geomx.calibrate.probe import Way
 from geomx.calibrate.sites import Survey, short_form
 from geomx.errors import ConfigError
@@ -62,7 +62,7 @@ def _way(pair: Pair, mbps: Mapping[Pair, float], rtt_s: Mapping[Pair, float]) ->
 
 def _iperf3(path: Path, sites: Mapping[str, str]) -> tuple[Pair, float, list[float]]:
     """Return the direction of a result, its Mbit/s, and the round trips in seconds, if known."""
-    content = _json("iperf3", path)
+    content = read_json("iperf3", path)
     try:
         if content.get("error"):
             raise ConfigError("iperf3", path, f"has no result: iperf3 says {content['error']!r}")
@@ -104,7 +104,7 @@ def of_aws(path: Path, hub: str, mbps: float, workers: int) -> dict[str, Any]:
     Raises:
         ConfigError: The file is no such output, lacks the hub, or lacks a pair of regions.
     """
-    content = _json("aws-latency", path)
+    content = read_json("aws-latency", path)
     found: dict[Pair, list[float]] = {}
     try:
         for answer in content["DataResponses"]:
@@ -133,12 +133,3 @@ def of_aws(path: Path, hub: str, mbps: float, workers: int) -> dict[str, Any]:
         "parties": {name: {"workers": workers, **access} for name in regions if name != hub},
         "delay_ms": delays,
     }
-
-
-def _json(key: str, path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(key, path, f"cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(key, path, f"is not JSON: {error}") from error
