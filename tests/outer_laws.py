@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from geomx.errors import ConfigError
+from geomx.options.schema import FaultOptions
 from geomx.plugins.diloco import DiLoCoConfig, DiLoCoPolicy
 
 Vector = NDArray[np.float32]
@@ -85,3 +88,18 @@ def on_tiny(
     return streaming(
         gradients, [v.copy() for v in model.parameters], rate, workers, iterations, options
     )
+
+
+def is_refused(
+    experiment: Callable[..., Any], faults: Mapping[str, Any], message: str, *about: Any
+) -> None:
+    """Check that there is no such experiment.
+
+    Args:
+        experiment: Builds it (the fixture).
+        faults: Options of `faults`.
+        message: What the error says, a regular expression.
+        about: Network, workload and sync algorithm.
+    """
+    with pytest.raises(ConfigError, match=message):
+        experiment(*about, faults=FaultOptions(**faults))

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import geomx
-from geomx.errors import ConfigError, PluginError
-from geomx.options.schema import FaultOptions, SimOptions
+from geomx.errors import PluginError
+from geomx.options.schema import SimOptions
 from geomx.plugin.registry import Registry
 from geomx.plugins.diloco import DiLoCoConfig, DiLoCoPolicy
 from geomx.workload import Workload
 from tests.laws import PARTIES, Build, by_hand, close, expected_bytes, registry_with, same
-from tests.outer_laws import on_tiny
+from tests.outer_laws import is_refused, on_tiny
 from tests.strangers import install
 
 pytestmark = pytest.mark.needs("diloco")
@@ -271,5 +271,4 @@ def test_what_cannot_be_done_is_refused(
     options: dict[str, Any], faults: dict[str, Any], message: str,
     network: Build, tiny: Workload, experiment: Build,
 ) -> None:  # fmt: skip
-    with pytest.raises(ConfigError, match=message):
-        experiment(network(1), tiny, ("diloco", options), faults=FaultOptions(**faults))
+    is_refused(experiment, faults, message, network(1), tiny, ("diloco", options))

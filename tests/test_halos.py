@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 import geomx
-from geomx.errors import ConfigError, PluginError
-from geomx.options.schema import FaultOptions
+from geomx.errors import PluginError
 from geomx.plugins.halos import HalosConfig, HalosPolicy
 from geomx.workload import Workload
 from tests.laws import Build, Run, by_hand, close, expected_bytes, registry_with, same
-from tests.outer_laws import on_tiny
+from tests.outer_laws import is_refused, on_tiny
 
 pytestmark = pytest.mark.needs("halos")
 
@@ -292,5 +291,4 @@ def test_what_cannot_be_done_is_refused(
     options: dict[str, Any], faults: dict[str, Any], message: str,
     network: Build, tiny: Workload, experiment: Build,
 ) -> None:  # fmt: skip
-    with pytest.raises(ConfigError, match=message):
-        experiment(network(2), tiny, ("halos", options), faults=FaultOptions(**faults))
+    is_refused(experiment, faults, message, network(2), tiny, ("halos", options))

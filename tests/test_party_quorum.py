@@ -11,11 +11,20 @@ import pytest
 
 import geomx
 from geomx import runner
-from geomx.config.compose import compose
-from geomx.errors import ConfigError, PluginError
+from geomx.errors import PluginError
 from geomx.results.results import Results
+from tests.late import (
+    Buffer,
+    Confused,
+    costs_the_deadline,
+    in_python,
+    is_refused,
+    rows_of,
+    same_parameters,
+    took_part,
+    words_of,
+)
 from tests.laws import Build, registry_with, same
-from tests.test_quorum import Buffer, Confused, rows_of, same_parameters, took_part
 
 FAST = ["east/worker0", "east/worker1"]
 SLOW = "east/worker2"
@@ -25,34 +34,14 @@ def words(
     folder: Path, speed: float, *more: str, quorum: Sequence[str] = ("faults.party_quorum=2",)
 ) -> list[str]:
     """Return the words of a run of two parties; one of the three workers of the first is slower."""
-    access = {"uplink_mbps": 400, "downlink_mbps": 400}
-    network: dict[str, Any] = {
-        "central": {"name": "hub", **access},
-        "parties": {
-            "east": {"workers": 3, "speed": [1.0, 1.0, speed], **access},
-            "west": {"workers": 1, **access},
-        },
-        "delay_ms": 5,
-    }
-    path = folder.parent / "network.yaml"
-    path.write_text(str(network))
-    return [
-        f"network={path}", "iterations=12", "faults.on_loss=continue", *quorum,
-        "workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20",
-        "sim.max_spans=0", f"hydra.run.dir={folder}", *more,
-    ]  # fmt: skip
+    parties = {"east": {"workers": 3, "speed": [1.0, 1.0, speed]}, "west": {"workers": 1}}
+    return words_of(folder, parties, quorum, *more)
 
 
 def test_a_slow_worker_costs_its_party_and_the_others_the_deadline(tmp_path: Path) -> None:
     alone = runner.run(*words(tmp_path / "alone", 1.0, "faults.party_deadline_s=5"))
     slow = runner.run(*words(tmp_path / "slow", 0.01, "faults.party_deadline_s=0.2"))
-    undisturbed = rows_of(alone, FAST[0])[5]
-    undisturbed_s = undisturbed["end_s"] - undisturbed["start_s"]
-    for worker in (*FAST, "west/worker0"):
-        for row in rows_of(slow, worker)[1:10]:
-            assert row["end_s"] - row["start_s"] == pytest.approx(undisturbed_s + 0.2, abs=1e-3)
-    assert alone.summary["participation"]["without"] == 0
-    assert slow.summary["participation"]["late"] > 0
+    costs_the_deadline(alone, slow, (*FAST, "west/worker0"), slice(1, 10))
 
 
 @pytest.mark.parametrize("sync", ["fsa", "hfa", "mixedsync", "diloco"])
@@ -156,7 +145,7 @@ def test_a_buffer_in_a_party_does_not_wait_for_its_slow_worker(tmp_path: Path) -
         ("faults.party_quorum", ["faults.party_deadline_s=1", "+sync=diloco", "sync.quorum=2"]),
         ("sync.party_quorum", ["faults.party_quorum=null", "+sync=diloco", "sync.party_quorum=4"]),
         (
-            "party_deadline_s",
+            "sync.party_deadline_s",
             ["faults.party_quorum=null", "+sync=diloco", "sync.party_deadline_s=4"],
         ),
         ("sync.party_k", ["faults.party_quorum=null", "+sync=fedbuff", "sync.party_k=4"]),
@@ -164,26 +153,16 @@ def test_a_buffer_in_a_party_does_not_wait_for_its_slow_worker(tmp_path: Path) -
 )
 @pytest.mark.needs("diloco", "fedbuff", "esync")
 def test_what_cannot_be_is_refused(tmp_path: Path, key: str, more: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        compose(words(tmp_path / "run", 1.0, *more))
-    assert caught.value.key.endswith(key)
+    is_refused(words(tmp_path / "run", 1.0, *more), key)
 
 
-def in_python(make: type[Buffer], h: int, k: int, oldest: int) -> Any:
+def in_parties(make: type[Buffer]) -> Any:
     """Return a registry with ``sync=own``: fedbuff, with the parties' rounds in Python."""
 
-    class Own:
-        @geomx.hookimpl
-        def geomx_sync_policy(self, cluster: Any) -> geomx.SyncPolicy:
-            from geomx.plugins.fedbuff import FedBuffConfig, FedBuffPolicy
+    def rounds(policy: Any, cluster: Any, party: Any) -> Any:
+        return make(min(2, len(party.workers)), 2)
 
-            class Policy(FedBuffPolicy):
-                def party_round_policy(self, cluster: Any, party: Any) -> Any:
-                    return make(min(k, len(party.workers)), oldest)
-
-            return Policy(FedBuffConfig(h=h, oldest=oldest))
-
-    return registry_with(own=("sync", Own()))
+    return in_python("party_round_policy", rounds, h=2, oldest=2)
 
 
 @pytest.mark.needs("fedbuff")
@@ -191,16 +170,14 @@ def test_a_policy_in_python_does_the_same(network: Build, tiny: Any, simulate: B
     net = network(3, 2, speed=[(1.0, 0.9, 0.13), (1.0, 0.95)])
     options = {"h": 2, "oldest": 2}
     native = simulate(net, tiny, ("fedbuff", {**options, "party_k": 2}), iterations=40)
-    registry = in_python(Buffer, k=2, **options)
-    python = simulate(net, tiny, ("own", {}), iterations=40, registry=registry)
+    python = simulate(net, tiny, ("own", {}), iterations=40, registry=in_parties(Buffer))
     assert native.bytes == python.bytes
     assert same(native.parameters, python.parameters)
     participation = native.results.summary["participation"]
     assert participation["late"] > 0
     assert python.results.summary["participation"] == participation
-    registry = in_python(Confused, k=2, **options)
     with pytest.raises(PluginError, match=r"Confused.weigh gave 0 weights for [123] contribution"):
-        simulate(net, tiny, ("own", {}), iterations=4, registry=registry)
+        simulate(net, tiny, ("own", {}), iterations=4, registry=in_parties(Confused))
 
 
 def test_the_documented_policy_waits_for_all_but_one(

@@ -6,17 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-import geomx
 from geomx import runner
-from geomx.config.compose import compose
-from geomx.errors import ConfigError, PluginError
+from geomx.errors import PluginError
 from geomx.options.schema import FaultOptions
-from geomx.results.files import read_table
 from geomx.results.results import Results
-from tests.laws import Build, registry_with, same
+from tests.late import (
+    Buffer,
+    Confused,
+    costs_the_deadline,
+    in_python,
+    is_refused,
+    rows_of,
+    same_parameters,
+    took_part,
+    words_of,
+)
+from tests.laws import Build, same
 
 FAST = ["east/worker0", "west/worker0"]
 
@@ -25,47 +32,15 @@ def words(
     folder: Path, speed: float, *more: str, quorum: Sequence[str] = ("faults.quorum=2",)
 ) -> list[str]:
     """Return the words of a run of three parties of one worker, the third of which is slower."""
-    access = {"uplink_mbps": 400, "downlink_mbps": 400}
-    network: dict[str, Any] = {
-        "central": {"name": "hub", **access},
-        "parties": {
-            "east": {"workers": 1, **access},
-            "west": {"workers": 1, **access},
-            "south": {"workers": 1, "speed": [speed], **access},
-        },
-        "delay_ms": 5,
-    }
-    path = folder.parent / "network.yaml"
-    path.write_text(str(network))
-    return [
-        f"network={path}", "iterations=12", "faults.on_loss=continue", *quorum,
-        "workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20",
-        "sim.max_spans=0", f"hydra.run.dir={folder}", *more,
-    ]  # fmt: skip
-
-
-def rows_of(results: Results, worker: str) -> list[dict[str, Any]]:
-    return [row for row in results.iterations if row["worker"] == worker]
-
-
-def took_part(folder: Path) -> list[tuple[Any, ...]]:
-    """Return who was absent or late in which round of which tensor."""
-    rows = read_table(folder / "participation.csv")
-    chosen = ("server", "tensor", "shard", "round", "absent", "late")
-    return sorted(tuple(str(row[name] or "") for name in chosen) for row in rows)
+    parties: dict[str, dict[str, Any]] = {name: {"workers": 1} for name in ("east", "west")}
+    return words_of(folder, {**parties, "south": {"workers": 1, "speed": [speed]}}, quorum, *more)
 
 
 def test_a_round_ends_at_the_deadline_after_the_quorum(tmp_path: Path) -> None:
     """A slow party costs the deadline: an iteration of the others is longer by just that."""
     alone = runner.run(*words(tmp_path / "alone", 1.0, "faults.deadline_s=5"))
     slow = runner.run(*words(tmp_path / "slow", 0.01, "faults.deadline_s=0.2"))
-    undisturbed = rows_of(alone, FAST[0])[5]
-    undisturbed_s = undisturbed["end_s"] - undisturbed["start_s"]
-    for worker in FAST:
-        for row in rows_of(slow, worker)[:10]:
-            assert row["end_s"] - row["start_s"] == pytest.approx(undisturbed_s + 0.2, abs=1e-3)
-    assert alone.summary["participation"]["without"] == 0
-    assert slow.summary["participation"]["late"] > 0
+    costs_the_deadline(alone, slow, FAST, slice(10))
 
 
 def test_a_slow_party_makes_the_steps_that_the_others_make(tmp_path: Path) -> None:
@@ -126,9 +101,7 @@ def test_simulated_and_live_runs_agree_on_who_took_part_and_on_every_bit(tmp_pat
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, key: str, more: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        compose(words(tmp_path / "run", 1.0, *more))
-    assert caught.value.key == key
+    is_refused(words(tmp_path / "run", 1.0, *more), key)
 
 
 def test_a_share_is_rounded_up() -> None:
@@ -143,11 +116,6 @@ DILOCO = ["+sync=diloco", "sync.h=4", "iterations=24"]
 
 def trained(folder: Path, speed: float, *more: str) -> Results:
     return runner.run(*words(folder, speed, *DILOCO, *more, quorum=()))
-
-
-def same_parameters(one: Results, other: Results) -> bool:
-    pairs = zip(one.parameters().values(), other.parameters().values(), strict=True)
-    return all(np.array_equal(first, second) for first, second in pairs)
 
 
 @pytest.mark.needs("diloco")
@@ -211,9 +179,7 @@ def test_cuts_and_kills_cost_a_round_the_deadline_at_most(tmp_path: Path) -> Non
 )
 @pytest.mark.needs("diloco")
 def test_a_policy_that_cannot_work_is_refused(tmp_path: Path, key: str, more: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        compose(words(tmp_path / "run", 1.0, *DILOCO, *more, quorum=()))
-    assert caught.value.key == key
+    is_refused(words(tmp_path / "run", 1.0, *DILOCO, *more, quorum=()), key)
 
 
 @pytest.mark.needs("fedbuff", "diloco")
@@ -231,60 +197,17 @@ def test_a_buffer_of_all_parties_is_federated_averaging(tmp_path: Path) -> None:
     assert found[2].summary["participation"]["late"] > 0
 
 
-class Buffer:
-    """FedBuff's rounds in Python."""
-
-    relative = False
-
-    def __init__(self, k: int, oldest: int) -> None:
-        self.k, self.oldest = k, oldest
-
-    def closes_at(
-        self, shard: Any, contributions: Any, awaited: Any, before_s: float | None, now_s: float
-    ) -> float | None:
-        return now_s if len(contributions) >= self.k else None
-
-    def takes(self, shard: Any, late: geomx.Contribution) -> bool:
-        return late.age <= self.oldest
-
-    def weigh(self, shard: Any, contributions: Any, workers: int) -> list[float]:
-        return [(1 + each.age) ** -0.5 for each in contributions]
-
-
-class Confused(Buffer):
-    def weigh(self, shard: Any, contributions: Any, workers: int) -> list[float]:
-        return []
-
-
-def in_python(make: type[Buffer], h: int, k: int, oldest: int) -> Any:
-    """Return a registry with ``sync=own``: fedbuff, with rounds in Python."""
-
-    class Own:
-        @geomx.hookimpl
-        def geomx_sync_policy(self, cluster: Any) -> geomx.SyncPolicy:
-            from geomx.plugins.fedbuff import FedBuffConfig, FedBuffPolicy
-
-            class Policy(FedBuffPolicy):
-                def round_policy(self, cluster: Any) -> Any:
-                    return make(k, oldest)
-
-            return Policy(FedBuffConfig(h=h))
-
-    return registry_with(own=("sync", Own()))
-
-
 @pytest.mark.needs("fedbuff")
 def test_a_policy_in_python_does_the_same(network: Build, tiny: Any, simulate: Build) -> None:
     net = network(1, 2, 1, speed=[(1.0,), (1.0, 0.9), (0.13,)])
-    options = {"h": 2, "k": 2, "oldest": 2}
-    native = simulate(net, tiny, ("fedbuff", options), iterations=40)
-    registry = in_python(Buffer, **options)
+    native = simulate(net, tiny, ("fedbuff", {"h": 2, "k": 2, "oldest": 2}), iterations=40)
+    registry = in_python("round_policy", lambda policy, cluster: Buffer(2, 2), h=2)
     python = simulate(net, tiny, ("own", {}), iterations=40, registry=registry)
     assert native.bytes == python.bytes
     assert same(native.parameters, python.parameters)
     participation = native.results.summary["participation"]
     assert participation["dropped"] > 0
     assert python.results.summary["participation"] == participation
-    registry = in_python(Confused, **options)
+    registry = in_python("round_policy", lambda policy, cluster: Confused(2, 2), h=2)
     with pytest.raises(PluginError, match=r"Confused.weigh gave 0 weights for 2 contributions"):
         simulate(net, tiny, ("own", {}), iterations=4, registry=registry)
