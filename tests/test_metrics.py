@@ -193,6 +193,19 @@ def test_rules_of_prometheus_do_what_their_tests_say() -> None:
     assert done.returncode == 0, done.stderr + done.stdout
 
 
+def test_top_shows_that_workers_wait_while_no_step_ends(job: Cluster) -> None:
+    worker = job.workers[0]
+    metrics = metrics_of(job, worker.name, job.party_of(worker).server.name)
+    metrics.steps.add(0.9, 0.1, 0.5)
+    shares = []
+    for waits in (False, True):
+        metrics.steps.waits = waits
+        readings = [Reading.of(time_s, metrics.collect()) for time_s in (1.0, 2.0)]
+        (row,) = node_rows(*readings)
+        shares.append(row.wait_share)
+    assert shares == [None, 1.0]
+
+
 def test_top_says_which_links_are_broken_or_silent(job: Cluster) -> None:
     worker, server = job.workers[0], job.party_of(job.workers[0]).server
     remarks = {}
@@ -333,6 +346,7 @@ def test_a_live_run_serves_what_its_files_say(tmp_path: Path) -> None:
     (link,) = (row for row in links if (row["source"], row["target"]) == ends)
     each = float(link["bytes"]) / steps
     which = {"node": "beijing/worker0", "peer": "beijing/server", "direction": "push"}
+    assert any(each.get("geomx_waiting") for each in readings)
     # A node that does not answer in time, or has left at the end, is not in a reading.
     whole = [r for r in readings if all(up for _, up in r.each("geomx_up"))]
     trained = [r for r in whole if r.get("geomx_steps_total", node="beijing/worker0") > 0]

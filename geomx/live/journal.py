@@ -11,7 +11,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -135,6 +136,16 @@ class Notes:
             self.metrics.steps.add(compute_s, max(0.0, end_s - start_s - compute_s), loss)
         times = {"start_s": start_s, "compute_s": compute_s, "end_s": end_s}
         self._write({"iteration": step, **times, "loss": loss, "spans": list(spans)})
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Note for the metrics that this worker waits for parameters in the block."""
+        steps = None if self.metrics is None else self.metrics.steps
+        if steps is not None:
+            steps.waits = True
+        yield
+        if steps is not None:
+            steps.waits = False
 
     def evaluation(
         self, time_s: float, step: int, accuracy: float | None, loss: float | None

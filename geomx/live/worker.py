@@ -293,9 +293,9 @@ class LiveWorker:
         Returns:
             The time at which the wait ended, in ns.
         """
-        arrivals = [
-            (_ns(self._exchange.wait(key)), key, self._rounds[key]) for key in self._clock.awaited()
-        ]
+        keys = self._clock.awaited()
+        with self._notes.waiting():
+            arrivals = [(_ns(self._exchange.wait(key)), key, self._rounds[key]) for key in keys]
         return self._clock.arrived(arrivals, reply_ns)
 
     def _pull(self) -> None:

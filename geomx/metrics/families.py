@@ -50,12 +50,14 @@ class Steps:
         batch_size: Samples in each.
         compute_s: Seconds of computation in them.
         wait_s: Seconds of waiting in them.
+        waits: Whether the worker waits for parameters at this moment.
         loss: Training loss of the last one; NaN without one.
     """
 
     def __init__(self) -> None:
         self.count = self.batch_size = 0
         self.compute_s = self.wait_s = 0.0
+        self.waits = False
         self.loss = math.nan
 
     def add(self, compute_s: float, wait_s: float, loss: float | None) -> None:
@@ -264,6 +266,11 @@ class NodeMetrics(Collector):
         yield self._counter("geomx_compute_seconds", computing, steps.compute_s)
         waiting = "Time in which a worker waited for parameters."
         yield self._counter("geomx_wait_seconds", waiting, steps.wait_s)
+        now = GaugeMetricFamily(
+            "geomx_waiting", "1 while a worker waits for parameters.", labels=["node"]
+        )
+        now.add_metric([self._node.name], float(steps.waits))
+        yield now
         loss = GaugeMetricFamily(
             "geomx_loss", "Training loss of the last local step.", labels=["node"]
         )

@@ -62,6 +62,8 @@ class Reading:
 class NodeRow:
     """A node: its name, role and party; steps, step rate and share of waiting of workers.
 
+    The share is of the steps that were completed between the readings; without any, it is 1 for a
+    worker that waits at the later one, and None for others.
     `suspected_by` has the nodes that have heard nothing from it for too long.
     """
 
@@ -127,6 +129,9 @@ def node_rows(before: Reading, now: Reading) -> list[NodeRow]:
             now.get(metric, node=name) - before.get(metric, node=name)
             for metric in ("geomx_compute_seconds_total", "geomx_wait_seconds_total")
         )
+        share = waited / (computed + waited) if computed + waited > 0 else None
+        if share is None and now.get("geomx_waiting", node=name):
+            share = 1.0
         rows.append(
             NodeRow(
                 name=name,
@@ -134,7 +139,7 @@ def node_rows(before: Reading, now: Reading) -> list[NodeRow]:
                 up=name not in down,
                 steps=int(max(steps, earlier)),
                 steps_per_s=max(0.0, steps - earlier) / span_s,
-                wait_share=waited / (computed + waited) if computed + waited > 0 else None,
+                wait_share=share,
                 loss=loss.get(name),
                 memory_bytes=now.get("process_resident_memory_bytes", node=name),
                 waits_for=waits.get(name, ""),
