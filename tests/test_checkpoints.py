@@ -6,6 +6,8 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ import pytest
 
 from geomx import runner
 from geomx.errors import ConfigError, GeomxError
+from geomx.live import launcher
 from geomx.live.checkpoint import Checkpoint
 from geomx.live.journal import durable
 from geomx.results.results import Results
+from geomx.terminal.progress import Advance
 from tests.test_restarts import DURABLE, NETWORK, TINY, run
 from tests.test_resume import begin, killed
 
@@ -28,6 +32,22 @@ OTHER = {
     },
 }
 """Three parties, with workers of other names and in another number."""
+
+
+@pytest.fixture(name="shown")
+def fixture_shown(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """What progress bars were to count, and then what they have counted."""
+    counted: list[int | None] = []
+
+    @contextmanager
+    def progress(total: int | None, description: str) -> Iterator[Advance]:
+        del description
+        made = []
+        yield lambda n=1, **fields: made.append(n)
+        counted.extend([total, sum(made)])
+
+    monkeypatch.setattr(launcher, "progress", progress)
+    return counted
 
 
 def follow(before: Path, folder: Path, network: Any, *words: str) -> Results:
@@ -86,12 +106,17 @@ def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, seed: int) -> None:
         ["workload.optimizer=adam"],
     ],
 )
-def test_a_run_in_two_parts_ends_like_one(tmp_path: Path, words: list[str]) -> None:
+def test_a_run_in_two_parts_ends_like_one(
+    tmp_path: Path, words: list[str], shown: list[int | None]
+) -> None:
     """With the bits of a run that was not interrupted, where nothing but servers keeps a state."""
     calm = run(tmp_path / "calm", *words, mode="sim")
     first = run(tmp_path / "first", *words, DURABLE, "iterations=16")
     second = follow(first.directory, tmp_path / "second", NETWORK, *words, "iterations=40")
     assert first_step(second) == 16
+    workers = len({row["worker"] for row in second.iterations})
+    assert shown[-2] == 24 * workers  # the bar ends with the run; the last steps may be unread
+    assert 0 < (shown[-1] or 0) <= 24 * workers
     for name, value in calm.parameters().items():
         assert np.array_equal(value, second.parameters()[name])
 

@@ -142,6 +142,7 @@ def test_a_run_without_results_has_a_page(tmp_path: Path, head: dict) -> None:
     recorder.abort("interrupted")
     text = check(page_of(tmp_path)).text
     assert "interrupted" in text
+    assert "samples/s" not in text  # as of scripts, which do not say how many samples they use
     assert "accel mine: geomx_codec" in text
     assert Results.load(tmp_path).table()
 

@@ -30,6 +30,7 @@ from geomx.pages import page
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.terminal.progress import Advance, progress
+from geomx.training.steps import Steps
 
 
 class Running(Protocol):
@@ -85,8 +86,23 @@ def run_experiment(
     recorder = _recorder(experiment, directory)
     ahead_s = resumption.ahead_s if resumption else 0.0
     collector = Collector(experiment, directory, recorder, ahead_s=ahead_s)
-    total = experiment.iterations * len(cluster.workers)
+    total = _steps_to_make(experiment, spec)
     return _run(job, collector, recorder, lambda: progress(total, "training"))
+
+
+def _steps_to_make(experiment: Experiment, spec: Spec) -> int:
+    """Return the local steps of all workers, without those of the run that this one continues."""
+    cluster, iterations = experiment.cluster, experiment.iterations
+    if spec.rounds_before == 0:
+        return iterations * len(cluster.workers)
+    policy = experiment.selection.sync_policy(cluster)
+    total = 0
+    for worker in cluster.workers:
+        steps = Steps(policy, cluster, worker, iterations)
+        steps.train([tensor.elements for tensor in experiment.workload.tensors])
+        steps.resume(spec.rounds_before)
+        total += 0 if steps.last else iterations - 1 - steps.step
+    return total
 
 
 def _spec(experiment: Experiment, directory: Path, script: bool = False) -> Spec:

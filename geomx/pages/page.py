@@ -156,13 +156,14 @@ def _headline(
     accuracy = summary["accuracy"]
     wan_bytes = sent["wan_push"] + sent["wan_pull"]
     clock = "wall clock" if summary.get("mode") == "live" else "virtual"
+    if summary["samples_per_second"] is not None:  # a script does not say how many samples it uses
+        clock += f", {units.number(summary['samples_per_second'])} samples/s"
     directions = f"push {units.size(sent['wan_push'])}, pull {units.size(sent['wan_pull'])}"
     traffic = [("over the WAN", units.size(wan_bytes), directions)]  # known at the end
     tiles = [
         ("time per iteration", pace.show(per_iteration["mean"]),
          f"95th percentile {pace.show(per_iteration['p95'])}"),
-        ("total time" if ended else "time so far", units.duration(summary["seconds"]),
-         f"{clock}, {units.number(summary['samples_per_second'])} samples/s"),
+        ("total time" if ended else "time so far", units.duration(summary["seconds"]), clock),
         *(traffic if ended else ()),
         ("spent waiting", units.share(_waiting(rows)), "of the workers' time"),
     ]  # fmt: skip
