@@ -1,9 +1,8 @@
 // Rounds of a party that close without workers that are late (NodeConfig::round_policy of a local server).
 #include <algorithm>
-#include <functional>
 
 #include "core/natives.h"
-#include "tests/cluster.h"
+#include "tests/late.h"
 
 namespace geomx {
 namespace {
@@ -13,62 +12,20 @@ using check::Chance;
 using check::Cluster;
 using check::ForSeeds;
 using check::Plan;
+using check::Pushing;
 using check::Random;
+using check::Rules;
 
-// What a test decides about a party's rounds, and the contributions of those that have closed.
-struct PartyRules {
-  std::uint32_t quorum = 2;
-  Time deadline = kSecond;
-  std::function<bool(const Contribution&)> takes = [](const Contribution&) { return true; };
-  std::function<double(const Contribution&)> weight = [](const Contribution&) { return 1.0; };
-  bool relative = true;
-  std::vector<std::vector<Contribution>> closed = {};
-};
-
-class ByPartyRules final : public QuorumRounds {
- public:
-  explicit ByPartyRules(PartyRules& rules) : QuorumRounds(rules.quorum, rules.deadline), rules_(rules) {}
-  bool Takes(const ShardInfo&, const Contribution& late) override { return rules_.takes(late); }
-  bool Relative() const override { return rules_.relative; }
-  void Weigh(const EarlyRound& round, std::span<double> weights) override {
-    rules_.closed.emplace_back(round.contributions.begin(), round.contributions.end());
-    std::transform(round.contributions.begin(), round.contributions.end(), weights.begin(), rules_.weight);
-  }
-
- private:
-  PartyRules& rules_;
-};
-
-Plan InParties(std::vector<PartyRules>& rules, std::vector<std::uint32_t> parties) {
+Plan InParties(std::vector<Rules>& rules, std::vector<std::uint32_t> parties) {
   Plan plan;
   plan.continues = true;
   plan.parties = std::move(parties);
-  plan.party_rounds = [&rules](std::uint32_t party) { return std::make_shared<ByPartyRules>(rules[party]); };
+  plan.party_rounds = [&rules](std::uint32_t party) { return std::make_shared<check::ByRules>(rules[party]); };
   return plan;
 }
 
-// A cluster whose workers push a tensor of two elements, with the initial value.
-struct Pushing : Cluster {
-  Pushing(std::uint64_t seed, const Plan& plan) : Cluster(seed, plan) {
-    Declare(0, 2, {{.elements = 2}});
-    Init(0, {0, 0});
-    RequestAll(0);
-    Drive();
-  }
-  void PushOf(std::size_t worker, float value, bool last = false) {
-    Push(workers[worker], 0, {value, -value}, last);
-  }
-  bool Holds(std::size_t worker, float value) { return Value(workers[worker], 0) == std::vector{value, -value}; }
-  std::size_t Rounds() const { return Events(globals.front(), Event::Kind::kUpdated).size(); }
-  Round Reached(std::size_t worker) {
-    Round reached = 0;
-    Do(workers[worker], [&reached](Node& node, Time) { reached = node.worker().Reached(0); });
-    return reached;
-  }
-};
-
 TEST(APartysRoundClosesAtTheDeadlineAfterItsQuorum) {
-  std::vector<PartyRules> rules(1);
+  std::vector<Rules> rules(1);
   Pushing run(1, InParties(rules, {3}));
   run.PushOf(0, 2);
   run.Drive(10 * kSecond);
@@ -100,7 +57,7 @@ TEST(APartysRoundClosesAtTheDeadlineAfterItsQuorum) {
 }
 
 TEST(OtherPartiesWaitForAPartyThatIsSlowAsAWhole) {
-  std::vector<PartyRules> rules(2);
+  std::vector<Rules> rules(2);
   Pushing run(2, InParties(rules, {2, 3}));
   for (std::size_t worker = 0; worker < 4; ++worker) run.PushOf(worker, 1);
   run.Drive(kSecond / 2);
@@ -112,7 +69,7 @@ TEST(OtherPartiesWaitForAPartyThatIsSlowAsAWhole) {
 }
 
 TEST(NobodyIsLateInTheLastRound) {
-  std::vector<PartyRules> rules(1);
+  std::vector<Rules> rules(1);
   Pushing run(3, InParties(rules, {3}));
   run.PushOf(0, 2, true);
   run.PushOf(1, 4, true);
@@ -126,7 +83,7 @@ TEST(NobodyIsLateInTheLastRound) {
 }
 
 TEST(APartysRoundDoesNotWaitForAKilledWorker) {
-  std::vector<PartyRules> rules(1);
+  std::vector<Rules> rules(1);
   rules[0].deadline = 1000 * kSecond;
   Pushing run(4, InParties(rules, {3}));
   run.PushOf(0, 2);
@@ -147,7 +104,7 @@ TEST(APartysRoundDoesNotWaitForAKilledWorker) {
 
 // Parameters: the worker that is late has trained from an older model, and adds what it has changed there.
 TEST(LateParametersCountByTheirChangeAndWeightsApplyToChanges) {
-  std::vector<PartyRules> rules(1);
+  std::vector<Rules> rules(1);
   rules[0].quorum = 1;
   rules[0].deadline = 0;
   Plan plan = InParties(rules, {2});
@@ -180,15 +137,12 @@ TEST(EveryWorkersContributionCountsOnceWithItsWeightOrIsDropped) {
     const std::vector<std::uint32_t> sizes = {3, 2};
     const std::uint64_t oldest = Between(random, 0, 3), weighs = Between(random, 0, 2);
     const bool relative = Chance(random, 0.7);
-    std::vector<PartyRules> rules(2);
+    std::vector<Rules> rules(2);
     for (std::size_t party = 0; party < 2; ++party) {
       rules[party].quorum = static_cast<std::uint32_t>(Between(random, 1, sizes[party]));
       rules[party].deadline = static_cast<Time>(Between(random, 0, 1)) * kSecond;
       rules[party].relative = relative;
-      rules[party].takes = [oldest](const Contribution& each) { return each.age <= oldest; };
-      rules[party].weight = [weighs](const Contribution& each) {
-        return weighs == 0 ? 1.0 : weighs == 1 ? each.steps : 1.0 / (1 + each.age);
-      };
+      rules[party].Choose(oldest, weighs);
     }
     Plan plan = InParties(rules, sizes);
     plan.rounds.together = false;  // the model is the sum of what the parties send

@@ -1,8 +1,7 @@
 // Global rounds that close without parties that are late (GlobalRounds::early).
 #include <algorithm>
-#include <functional>
 
-#include "tests/cluster.h"
+#include "tests/late.h"
 
 namespace geomx {
 namespace {
@@ -13,6 +12,7 @@ using check::Cluster;
 using check::ForSeeds;
 using check::Plan;
 using check::Random;
+using check::Rules;
 using check::Uniform;
 
 constexpr std::uint32_t kPair = 2;
@@ -27,23 +27,8 @@ Plan QuorumOfTwo() {
 }
 
 // Three parties of one worker, with the initial value.
-struct ThreeParties : Cluster {
-  explicit ThreeParties(std::uint64_t seed) : Cluster(seed, QuorumOfTwo()) {
-    Declare(0, kPair, {{.elements = kPair}});
-    Init(0, {0, 0});
-    RequestAll(0);
-    Drive();
-  }
-  void PushOf(std::size_t worker, float value, bool last = false) {
-    Push(workers[worker], 0, {value, -value}, last);
-  }
-  std::size_t Rounds() const { return Events(globals.front(), Event::Kind::kUpdated).size(); }
-  bool Holds(std::size_t worker, float value) { return Value(workers[worker], 0) == std::vector{value, -value}; }
-  Round Reached(std::size_t worker) {
-    Round reached = 0;
-    Do(workers[worker], [&reached](Node& node, Time) { reached = node.worker().Reached(0); });
-    return reached;
-  }
+struct ThreeParties : check::Pushing {
+  explicit ThreeParties(std::uint64_t seed) : Pushing(seed, QuorumOfTwo()) {}
 };
 
 TEST(ARoundClosesAtTheDeadlineAfterTheQuorum) {
@@ -120,36 +105,11 @@ TEST(ASecondPushInOneRoundIsRefusedWithAQuorumAsWell) {
 
 // ---- other policies --------------------------------------------------------------------------
 
-// What a test decides about rounds, and what the policy was asked.
-struct Rules {
-  std::uint32_t quorum = 2;
-  Time deadline = kSecond;
-  std::function<bool(const Contribution&)> takes = [](const Contribution&) { return true; };
-  std::function<double(const Contribution&)> weight = [](const Contribution&) { return 1.0; };
-  bool relative = true;
-  bool continues = true;
-  std::vector<std::vector<Contribution>> closed = {};
-};
-
-class ByRules final : public QuorumRounds {
- public:
-  explicit ByRules(Rules& rules) : QuorumRounds(rules.quorum, rules.deadline), rules_(rules) {}
-  bool Takes(const ShardInfo&, const Contribution& late) override { return rules_.takes(late); }
-  bool Relative() const override { return rules_.relative; }
-  void Weigh(const EarlyRound& round, std::span<double> weights) override {
-    rules_.closed.emplace_back(round.contributions.begin(), round.contributions.end());
-    std::transform(round.contributions.begin(), round.contributions.end(), weights.begin(), rules_.weight);
-  }
-
- private:
-  Rules& rules_;
-};
-
 Plan With(Rules& rules, std::vector<std::uint32_t> parties) {
   Plan plan;
   plan.continues = rules.continues;
   plan.parties = std::move(parties);
-  plan.round_policy = [&rules] { return std::make_shared<ByRules>(rules); };
+  plan.round_policy = [&rules] { return std::make_shared<check::ByRules>(rules); };
   return plan;
 }
 
@@ -256,10 +216,7 @@ TEST(EveryContributionCountsOnceWithItsWeightOrIsDropped) {
     rules.deadline = static_cast<Time>(Between(random, 0, 1)) * kSecond;
     rules.relative = Chance(random, 0.7);
     rules.continues = Chance(random, 0.5);
-    rules.takes = [oldest](const Contribution& each) { return each.age <= oldest; };
-    rules.weight = [weighs](const Contribution& each) {
-      return weighs == 0 ? 1.0 : weighs == 1 ? each.steps : 1.0 / (1 + each.age);
-    };
+    rules.Choose(oldest, weighs);
     Factors run(seed, rules, {2, 1, 1}, 40);
     run.Command("optimizer\nsgd\nlearning_rate -1");  // the model is the sum of all rounds
     const std::vector<std::vector<std::size_t>> members = {{0, 1}, {2}, {3}};
