@@ -3,7 +3,8 @@
 // They are rounds like those of global servers (early_rounds.cc), with four differences.
 //
 // A worker numbers its own pushes, and trains on from the value that it was given last. The local server
-// knows the round of that value, which tells for which round a push is meant.
+// knows the round of that value, which tells for which round a push is meant. A worker that begins may be given
+// the shards of a tensor at different rounds, and counts on from the earliest of these (Worker::CountOn).
 //
 // After a round was closed and sent up, the party waits for an answer. A late push that comes meanwhile is
 // answered with it, and the policy is asked about the next round when the answer is there.
@@ -27,12 +28,13 @@ void Server::PushEarly(NodeId peer, const Header& header, Shard& shard, Buffer v
   const bool late = meant <= shard.round;
   const auto& answered = shard.answered;
   const bool twice = std::find(answered.begin(), answered.end(), peer) != answered.end();
-  if (header.round != pace.pushed + 1 || twice || shard.leaving.contains(peer) || (!late && shard.escalated)) {
+  const bool next = pace.pushed == kAnyRound || header.round == pace.pushed + 1;
+  if (!next || twice || shard.leaving.contains(peer) || (!late && shard.escalated)) {
     return FailRound(peer, header, pace.pushed + 1);
   }
   const Taken taken = TakeEarly(peer, header, meant, shard, std::move(value), now);
   if (taken == Taken::kRefused) return;
-  ++pace.pushed;
+  pace.pushed = header.round;
   if (taken == Taken::kLate && pace.value) shard.bases.emplace(std::pair(peer, meant), pace.value);
   const bool leaves = (header.flags & kLast) != 0;
   if (leaves) {

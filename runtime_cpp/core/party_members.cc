@@ -85,8 +85,7 @@ void Server::AnswerWaiting(Shard& shard, Time now) {
     if (!MayHave(child, shard)) continue;
     if (early()) {
       Give(shard, child);
-      Pace& pace = shard.paces[child];  // a worker that begins counts on from this round
-      pace.pushed = std::max(pace.pushed, shard.round);
+      shard.paces[child].pushed = kAnyRound;
     }
     AnswerRequest(shard, child, shard.round, shard.value, now);
   }

@@ -39,9 +39,10 @@ class Server final : public ServerRole {
 
     void Exchange(Archive& archive) { archive(round, last); }
   };
+  static constexpr Round kAnyRound = UINT32_MAX;
   // A worker's state with a round policy. It counts its own pushes, and rounds close without it.
   struct Pace {
-    Round pushed = 0;  // of its last push
+    Round pushed = 0;  // of its last push; kAnyRound: it counts on from a round of its own choice
     Round base = 0;    // the party's round of the value that it was given last
     std::shared_ptr<const Buffer> value;  // this value, where parameters are pushed
 

@@ -211,6 +211,13 @@ std::string Worker::Objection(NodeId from, const Header& header) const {
   return same ? "" : std::string("a ") + KindName(header.kind) + " of the wrong size";
 }
 
+void Worker::CountOn(Tensor& tensor, Round round) {
+  const bool earlier = node_.config().rounds.early && tensor.missing < tensor.shards->size();
+  if (earlier ? round >= tensor.sent : round <= tensor.sent) return;
+  const Round missed = round - tensor.sent;  // modulo 2^32
+  for (Round* each : {&tensor.sent, &tensor.submitted, &tensor.complete}) *each += missed;
+}
+
 template <class Store>
 void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   const auto fail = [&](const char* reason) { node_.Fail(peer, reason); };
@@ -226,12 +233,7 @@ void Worker::Arrive(NodeId peer, const Header& header, Store store, Time now) {
   }
   if (tensor.arrived.Has(header.shard)) return;
   tensor.arrived.Add(header.shard);
-  if ((header.flags & kPlain) != 0 && header.round > tensor.sent) {
-    const Round missed = header.round - tensor.sent;  // rounds of other processes, if of any
-    tensor.sent += missed;
-    tensor.submitted += missed;
-    tensor.complete += missed;
-  }
+  if ((header.flags & kPlain) != 0) CountOn(tensor, header.round);
   tensor.reached = std::max(tensor.reached, header.round);
   tensor.absent = tensor.absent && (header.flags & kAbsent) != 0;
   store(tensor, shard);

@@ -151,6 +151,10 @@ class Worker final : public RoleLogic {
   // was due.
   template <class Store>
   void Arrive(NodeId peer, const Header& header, Store store, Time now);
+  // Counts pushes on from the round of the values that were requested, of which that of one shard is `round`. Where
+  // rounds close early, shards may have different ones, of which the earliest counts: no answer is then of an earlier
+  // round than the push.
+  void CountOn(Tensor& tensor, Round round);
 
   FlatMap<Key, Tensor, KeyHash> tensors_;
   Round barriers_ = 0, released_ = 0;

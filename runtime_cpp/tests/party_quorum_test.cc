@@ -102,6 +102,35 @@ TEST(APartysRoundDoesNotWaitForAKilledWorker) {
   CHECK(run.Holds(0, 3) && run.Holds(1, 3));
 }
 
+// Rounds of the shards of a tensor close one by one, also between the requests of a worker that begins.
+TEST(AWorkerMayBeginWithShardsAtDifferentRounds) {
+  std::size_t seeds = 0, apart = 0;
+  ForSeeds(60, [&](std::uint64_t seed) {
+    ++seeds;
+    std::vector<Rules> rules(1);
+    rules[0].quorum = 1;
+    rules[0].deadline = 0;
+    Cluster run(seed, InParties(rules, {2}));
+    run.Declare(0, 2, {{.elements = 1}, {.offset = 1, .elements = 1}});
+    run.Init(0, {0, 0});
+    const auto request = [](Node& node, Time now) { node.worker().Request(0, now); };
+    run.Do(run.workers[0], request);
+    run.Drive();
+    run.Push(run.workers[0], 0, {1, 2});
+    run.Do(run.workers[1], request);
+    run.Drive();
+    const std::vector<float> first = run.Value(run.workers[1], 0);
+    apart += (first[0] == 0) != (first[1] == 0);
+    for (std::size_t worker = 0; worker < 2; ++worker) run.Push(run.workers[worker], 0, {4, 8}, true);
+    run.Drive();
+    for (std::size_t worker = 0; worker < 2; ++worker) {
+      CHECK(run.Value(run.workers[worker], 0) == (std::vector<float>{8, 16}));
+    }
+    check::CheckNoErrors(run);
+  });
+  CHECK(seeds < 60 || apart > 5);  // fewer are drawn under sanitizers
+}
+
 // Parameters: the worker that is late has trained from an older model, and adds what it has changed there.
 TEST(LateParametersCountByTheirChangeAndWeightsApplyToChanges) {
   std::vector<Rules> rules(1);
