@@ -25,8 +25,7 @@ CodecChain Chain(const std::string& name, std::uint64_t rank, std::uint64_t elem
                  std::uint64_t dense_rounds = 0) {
   const Options options = {{"rank", static_cast<double>(rank)},
                            {"dense_rounds", static_cast<double>(dense_rounds)}};
-  return CodecChain({NativeCodecs::Instance().Create(name, options)},
-                    ShardInfo{.elements = static_cast<std::uint32_t>(elements)});
+  return check::ChainOf(name, options, elements);
 }
 
 Buffer Encoded(CodecChain& chain, const Values& values, Round round) {

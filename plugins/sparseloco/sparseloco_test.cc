@@ -22,8 +22,7 @@ Options Defaults() {
 }
 
 CodecChain Chain(const Options& options, std::uint64_t elements) {
-  return CodecChain({NativeCodecs::Instance().Create("sparseloco", options)},
-                    ShardInfo{.elements = static_cast<std::uint32_t>(elements)});
+  return check::ChainOf("sparseloco", options, elements);
 }
 
 // What was sent and what is kept add up to what was fed, in every round and with any options.

@@ -10,10 +10,17 @@
 #include <vector>
 
 #include "core/codec.h"
+#include "core/natives.h"
 #include "tests/numbers.h"
 #include "tests/seeds.h"
 
 namespace geomx::check {
+
+// A codec by its name, for a shard of so many elements.
+inline CodecChain ChainOf(const std::string& name, const Options& options, std::uint64_t elements) {
+  return CodecChain({NativeCodecs::Instance().Create(name, options)},
+                    ShardInfo{.elements = static_cast<std::uint32_t>(elements)});
+}
 
 // Decodes slices of `step` rows in a random order into `out`, which has all elements: adds to it, or
 // replaces it.
