@@ -5,6 +5,7 @@ test_cpp.py runs the program itself; here a small one of the same name takes its
 
 from __future__ import annotations
 
+import runpy
 import shutil
 from pathlib import Path
 
@@ -47,3 +48,13 @@ def test_without_cmake_it_says_what_to_install(
     monkeypatch.setattr(faults, "find_tool", lambda _: None)
     with pytest.raises(SystemExit, match="pip install cmake"):
         faults.main([], tmp_path)
+
+
+def test_every_bug_to_plant_fits_the_sources() -> None:
+    """Otherwise nobody notices that the harness is not tried with it any more."""
+    mutations = runpy.run_path(str(faults.ROOT / "benchmarks/faults/mutations.py"))
+    planted = mutations["read_planted"]()
+    assert len({each.name for each in planted}) == len(planted)
+    for each in planted:
+        source = (faults.ROOT / "runtime_cpp" / each.file).read_text(encoding="utf-8")
+        assert each.planted(source) != source

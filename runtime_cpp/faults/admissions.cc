@@ -5,7 +5,7 @@
 namespace geomx::faults {
 
 Admissions::Admissions(const Experiment& experiment)
-    : applies_(experiment.on_loss == OnLoss::kContinue && experiment.plan.quorum == 0 && !experiment.logged),
+    : applies_(experiment.on_loss == OnLoss::kContinue && !experiment.early() && !experiment.logged),
       servers_(check::Layout(experiment.plan).servers.front()) {}
 
 void Admissions::OnBegin(NodeId server) {

@@ -5,99 +5,156 @@
 namespace geomx::faults {
 namespace {
 
-std::string Words(const char* what, NodeId global, Key key, Round round) {
-  return std::string(what) + ": node" + std::to_string(global) + ", round " + std::to_string(round) + " of key " +
-         std::to_string(key);
+std::string Words(const char* what, NodeId server, Key key, Round round) {
+  return std::string("rounds close in time: ") + what + ": node" + std::to_string(server) + ", round " +
+         std::to_string(round) + " of key " + std::to_string(key);
 }
 
 }  // namespace
 
-Closings::Closings(const Experiment& experiment)
-    : plan_(experiment.plan),
-      applies_(plan_.quorum > 0 && experiment.on_loss == OnLoss::kContinue && !experiment.logged) {
-  if (!applies_) return;
-  const check::Layout layout(plan_);
+Closings::Closings(const Experiment& experiment) {
+  // Servers that are killed and resume repeat what has been delivered to them.
+  if (!experiment.early() || experiment.on_loss != OnLoss::kContinue || experiment.logged) return;
+  const check::Layout layout(experiment.plan);
+  const auto parties = static_cast<std::uint32_t>(layout.servers.size());
+  PartyRounds rule{parties, 0};
+  if (experiment.plan.quorum > 0) rule = {experiment.plan.quorum, experiment.plan.deadline};
+  for (const NodeId global : layout.globals) AddServer(experiment, global, layout.servers, rule, false);
+  for (std::size_t party = 0; party < experiment.party_rounds.size(); ++party) {
+    AddServer(experiment, layout.servers[party], layout.parties[party], experiment.party_rounds[party], true);
+  }
+}
+
+void Closings::AddServer(const Experiment& experiment, NodeId server, const std::vector<NodeId>& children,
+                         PartyRounds rule, bool of_party) {
+  const check::Layout layout(experiment.plan);
   const auto absent = [&](NodeId id) {
     return std::find(experiment.absent.begin(), experiment.absent.end(), id) != experiment.absent.end();
   };
   for (Key key = 0; key < experiment.tensors.size(); ++key) {
     const auto& shards = experiment.tensors[key].shards;
     for (std::uint32_t i = 0; i < shards.size(); ++i) {
-      Open& open = rounds_[{layout.globals[shards[i].server], key, i}];
-      for (const NodeId party : layout.servers) {
-        open.parties[party] = absent(party) ? Part::kGone : Part::kTakesPart;
-      }
+      if (!of_party && layout.globals[shards[i].server] != server) continue;
+      Open& open = rounds_[{server, key, i}];
+      open.rule = rule;
+      open.of_party = of_party;
+      for (const NodeId child : children) open.children[child] = absent(child) ? Part::kGone : Part::kTakesPart;
     }
   }
 }
 
-std::string Closings::Overdue(const Place& place, const Open& open, Time now) {
+Closings::Open* Closings::OpenOf(NodeId server, Key key, std::uint32_t shard) {
+  const auto found = rounds_.find({server, key, shard});
+  return found == rounds_.end() ? nullptr : &found->second;
+}
+
+void Closings::OnBegin(NodeId server) {
+  for (auto& [place, open] : rounds_) {
+    if (std::get<0>(place) != server || !open.of_party) continue;
+    for (auto& [child, part] : open.children) part = Part::kUnknown;
+    open.made.clear();
+    open.awaits = false;
+    open.complete = open.due = kNever;
+  }
+}
+
+void Closings::OnPause(NodeId server, Time until) { paused_[server] = std::max(paused_[server], until); }
+
+std::string Closings::Overdue(const Place& place, const Open& open, Time now) const {
+  const auto& [server, key, shard] = place;
+  const auto paused = paused_.find(server);
+  if (open.due < now && (paused == paused_.end() || paused->second < now)) {
+    return Words("its deadline has passed, but the round is still open", server, key, open.closed + 1);
+  }
   if (open.complete >= now) return {};
-  const auto& [global, key, shard] = place;
-  return Words("rounds close in time: no contribution is awaited, but the round is still open", global, key,
-               open.closed + 1);
+  return Words("no contribution is awaited, but the round is still open", server, key, open.closed + 1);
 }
 
 void Closings::Recheck(Open& open, Time now) {
-  const bool complete = std::all_of(open.parties.begin(), open.parties.end(), [&](const auto& each) {
-    const auto& [party, part] = each;
-    const auto made = open.made.find(party);
+  const bool complete = std::all_of(open.children.begin(), open.children.end(), [&](const auto& each) {
+    const auto& [child, part] = each;
+    const auto made = open.made.find(child);
     return part == Part::kGone || part == Part::kFinished || (made != open.made.end() && made->second);
   });
-  open.complete = complete && !open.made.empty() ? std::min(open.complete, now) : kNever;
+  open.complete = complete && !open.made.empty() && !open.awaits ? std::min(open.complete, now) : kNever;
+  // The last round of a party has no deadline.
+  const bool ends = open.of_party && std::any_of(open.made.begin(), open.made.end(), [&](const auto& each) {
+    return each.second && open.children.at(each.first) == Part::kFinished;
+  });
+  const bool quorum = open.made.size() >= open.rule.quorum && !open.awaits && !ends;
+  open.due = quorum ? std::min(open.due, now + open.rule.deadline) : kNever;
 }
 
-std::string Closings::OnPush(NodeId global, NodeId party, const Header& push, Time now) {
-  if (!applies_) return {};
-  Open& open = OpenOf(global, push.key, push.shard);
-  if (std::string wrong = Overdue({global, push.key, push.shard}, open, now); !wrong.empty()) return wrong;
-  if (open.made.empty()) open.first = now;
-  bool& in_time = open.made[party];
-  in_time = in_time || push.round > open.closed;
-  Part& part = open.parties.at(party);
+std::string Closings::OnPush(NodeId server, NodeId child, const Header& push, Time now) {
+  Open* const open = OpenOf(server, push.key, push.shard);
+  if (open == nullptr) return {};
+  if (std::string wrong = Overdue({server, push.key, push.shard}, *open, now); !wrong.empty()) return wrong;
+  if (open->made.empty()) open->first = now;
+  bool& in_time = open->made[child];
+  open->before = in_time;
+  in_time = in_time || open->of_party || push.round > open->closed;
+  Part& part = open->children.at(child);
   if (part != Part::kGone) part = (push.flags & kLast) != 0 ? Part::kFinished : Part::kTakesPart;
-  Recheck(open, now);
+  Recheck(*open, now);
   return {};
 }
 
-std::string Closings::Change(NodeId global, NodeId party, Part part, Time now) {
+void Closings::OnLate(NodeId server, NodeId child, Key key, std::uint32_t shard, Time now) {
+  Open* const open = OpenOf(server, key, shard);
+  if (open == nullptr) return;
+  open->made[child] = open->before;
+  Recheck(*open, now);
+}
+
+void Closings::OnAnswer(NodeId server, Key key, std::uint32_t shard, Time now) {
+  Open* const open = OpenOf(server, key, shard);
+  if (open == nullptr || !open->of_party) return;
+  open->awaits = false;
+  open->first = now;
+  Recheck(*open, now);
+}
+
+std::string Closings::Change(NodeId server, NodeId child, Part part, Time now) {
   for (auto& [place, open] : rounds_) {
-    if (std::get<0>(place) != global || !open.parties.contains(party)) continue;
+    if (std::get<0>(place) != server || !open.children.contains(child)) continue;
     if (std::string wrong = Overdue(place, open, now); !wrong.empty()) return wrong;
-    open.parties[party] = part;
+    open.children[child] = part;
     Recheck(open, now);
   }
   return {};
 }
 
-std::string Closings::OnGone(NodeId global, NodeId party, Time now) {
-  return Change(global, party, Part::kGone, now);
+std::string Closings::OnGone(NodeId server, NodeId child, Time now) {
+  return Change(server, child, Part::kGone, now);
 }
 
-std::string Closings::OnBack(NodeId global, NodeId party, Time now) {
-  return Change(global, party, Part::kUnknown, now);
+std::string Closings::OnBack(NodeId server, NodeId child, Time now) {
+  return Change(server, child, Part::kUnknown, now);
 }
 
-std::string Closings::OnClosed(NodeId global, Key key, std::uint32_t shard, Round round, bool stops, Time now) {
-  if (!applies_) return {};
-  Open& open = OpenOf(global, key, shard);
-  bool early = false, without = false;  // a party that takes part has not contributed in time, or not at all
-  for (const auto& [party, part] : open.parties) {
+std::string Closings::OnClosed(NodeId server, Key key, std::uint32_t shard, Round round, bool stops, Time now) {
+  Open* const open = OpenOf(server, key, shard);
+  if (open == nullptr) return {};
+  // A child that takes part has not contributed in time, or not at all; one has contributed for the last time.
+  bool early = false, without = false, ends = false;
+  for (const auto& [child, part] : open->children) {
+    const auto made = open->made.find(child);
+    const bool in_time = made != open->made.end() && made->second;
+    ends = ends || (in_time && part == Part::kFinished);
     if (part != Part::kTakesPart) continue;
-    const auto made = open.made.find(party);
-    without = without || made == open.made.end();
-    early = early || made == open.made.end() || !made->second;
+    without = without || made == open->made.end();
+    early = early || !in_time;
   }
-  const std::size_t count = open.made.size();
-  const Time first = open.first;
-  open.closed = round;
-  open.made.clear();
-  open.complete = kNever;
+  const std::size_t count = open->made.size();
+  const Time first = open->first;
+  open->closed = round;
+  open->made.clear();
+  open->awaits = open->of_party;
+  open->complete = open->due = kNever;
   if (stops) return {};
-  if (without && count < plan_.quorum) return Words("rounds close in time: before the quorum", global, key, round);
-  if (early && now < first + plan_.deadline) {
-    return Words("rounds close in time: before the deadline", global, key, round);
-  }
+  if (without && count < open->rule.quorum) return Words("before the quorum", server, key, round);
+  if (early && now < first + open->rule.deadline) return Words("before the deadline", server, key, round);
+  if (early && ends && open->of_party) return Words("the last without a worker", server, key, round);
   return {};
 }
 

@@ -322,6 +322,10 @@ std::string ToString(const Experiment& experiment) {
     text += ", quorum of " + std::to_string(plan.quorum) + " and " +
             std::to_string(plan.deadline / kMillisecond) + " ms";
   }
+  for (const PartyRounds& each : experiment.party_rounds) {
+    text += ", quorum in the party of " + std::to_string(each.quorum) + " and " +
+            std::to_string(each.deadline / kMillisecond) + " ms";
+  }
   add(plan.rounds.update_at_party, "updates at parties");
   add(!plan.rounds.workers_together, "rounds of each worker's own");
   add(plan.policy != nullptr && plan.rounds.workers_together, "hfa");
@@ -358,9 +362,10 @@ Experiment Draw(std::uint64_t seed) {
   DrawFaults(random, experiment);
   Random more(seed ^ 0x5eed);  // a generator of its own: earlier draws stay as they are
   DrawMore(more, experiment);
-  Random rare(seed ^ 0xc01ded), recent(seed ^ 0x2ece47);
+  Random rare(seed ^ 0xc01ded), recent(seed ^ 0x2ece47), parties(seed ^ 0x9a271e5);
   DrawCoincidences(rare, experiment);
   DrawRecent(recent, experiment);
+  DrawPartyRounds(parties, experiment);
   return experiment;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,12 @@ inline Time Any(Random& random, Time low, Time high) {
       check::Between(random, static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high)));
 }
 
+// When rounds of a party close without some of its workers.
+struct PartyRounds {
+  std::uint32_t quorum = 0;
+  Time deadline = 0;
+};
+
 std::string ToString(const Fault& fault);  // for example: cut node0-node3 at 0.5 s for 0.1 s
 
 inline constexpr Time kPatience = 600 * kSecond;  // with nodes that resume where they were
@@ -76,6 +83,7 @@ struct Experiment {
   Time compute = 0;                    // maximum duration of a step
   Time loading = 0;                    // until the first worker gives the initial values; links have heartbeats only
   std::vector<double> slow;            // by party: factor by which its steps take longer
+  std::map<NodeId, double> slower;     // workers: the same, where that is more
   Time lan_delay = 0, wan_delay = 0;   // one way
   double bytes_per_s = 1e6;
   double snapshots = 0.01;  // probability that a snapshot replaces a log, after each input of its node
@@ -83,11 +91,16 @@ struct Experiment {
   bool shaped = false;     // both ends delay messages in an emulated network
   double loss = 0, duplicates = 0, late = 0;  // of datagrams: probabilities
 
+  std::vector<PartyRounds> party_rounds;  // by party; empty: rounds of parties wait for all workers
+
   std::vector<Fault> faults;
   // Members that have come back push rounds that have closed, or that contain a push of theirs, and local
   // servers answer with values of earlier rounds. Where parties have rounds of their own, they push without waiting
   // for the answer before.
   bool hostile = false;
+
+  // Rounds may close without members that are late, of global servers or of parties.
+  bool early() const { return plan.quorum > 0 || !party_rounds.empty(); }
 };
 
 std::string ToString(const Experiment& experiment);  // on one line
@@ -100,6 +113,8 @@ enum class Share : std::uint8_t { kGradients, kZeros, kNothing };
 void DrawCoincidences(Random& random, Experiment& experiment);
 // The same, by a generator of its own, so that what the others draw stays as it is.
 void DrawRecent(Random& random, Experiment& experiment);
+// Draws when rounds of parties close without some workers, and which are slow (party_rounds.cc).
+void DrawPartyRounds(Random& random, Experiment& experiment);
 
 // Returns the same experiment for the same seed on every machine.
 Experiment Draw(std::uint64_t seed);

@@ -37,6 +37,15 @@ struct History {
   // shard, global round). The two numbers differ after rounds without any worker, or without the party. A
   // party that returns during a round may send two sums for it.
   std::map<std::tuple<NodeId, std::uint32_t, Key, std::uint32_t, Round>, std::vector<Round>> rounds;
+  // ---- where rounds of parties close without some workers ----
+  // The rounds that a local server closed, with the `life` of its last process that did; by (server, its
+  // incarnation, key, shard).
+  using Party = std::tuple<NodeId, std::uint32_t, Key, std::uint32_t>;
+  std::map<Party, std::map<Round, std::uint32_t>> closed;
+  std::map<std::pair<Party, NodeId>, std::vector<Contribution>> arrived;  // a worker's pushes there, in order
+  std::set<std::pair<NodeId, std::uint32_t>> ended;  // processes that ended or were lost, by node and incarnation
+  std::set<Contribution> ending;  // pushes after which the worker makes no more
+
   std::map<Contribution, Values> pushed;
   std::set<Contribution> absent;  // rounds whose answer to the worker says that all contributions were absent
   std::map<Contribution, Values> values;   // the weights of each worker after each round
@@ -45,16 +54,36 @@ struct History {
   std::map<std::pair<Key, std::uint32_t>, Values> last;  // the global servers' shards after the run
 };
 
-// Returns the number by which a history identifies a party's round. With a quorum and `continue`, a new process of
-// a local server counts its rounds from the beginning, so the number contains the server's incarnation.
+// Returns the number by which a history identifies a party's round. Where rounds close early, with `continue`, a new
+// process of a local server counts its rounds from the beginning, so the number contains the server's incarnation.
 inline Round Numbered(const Experiment& experiment, std::uint32_t incarnation, Round round) {
-  return experiment.on_loss == OnLoss::kContinue && experiment.plan.quorum > 0 ? incarnation << 16 | round : round;
+  return experiment.on_loss == OnLoss::kContinue && experiment.early() ? incarnation << 16 | round : round;
+}
+
+// Returns the number by which a history identifies a worker's push to a process of its server. Where rounds of parties
+// close early, two processes of a worker may contribute to one, so the number contains the worker's incarnation.
+inline Round PushNumber(const Experiment& experiment, std::uint32_t server, std::uint32_t worker, Round round) {
+  const bool both = experiment.on_loss == OnLoss::kContinue && !experiment.party_rounds.empty();
+  return both ? server << 24 | worker << 16 | round : Numbered(experiment, server, round);
+}
+
+// Returns the incarnation by which History::closed and History::arrived identify a process; 0 with `wait`, where
+// processes continue the work of those before them.
+inline std::uint32_t Era(const Experiment& experiment, std::uint32_t incarnation) {
+  return experiment.on_loss == OnLoss::kContinue ? incarnation : 0;
 }
 
 Share ShareOf(const Experiment& experiment, NodeId worker, Key key, Round round);
 // Returns what a worker pushes in a round, computed from the weights that it holds.
 Values PushOf(const Experiment& experiment, NodeId worker, Key key, Round round, const Values& value);
 Values InitialOf(const Experiment& experiment, Key key);
+
+Values PartOf(const Values& whole, const ShardInfo& shard);
+bool Same(const Values& one, const Values& other);
+std::string Where(NodeId worker, Key key, Round round);
+// Returns why the weights are not those of plain sums over the recorded contributors, in the order of their ids; empty:
+// they are (recomputation.cc).
+std::string Recompute(const Experiment& experiment, const History& history);
 
 // Returns the law that a run broke, with details; empty: none. `undisturbed`: the same experiment without faults.
 std::string Judge(const Experiment& experiment, const History& history, const History* undisturbed);

@@ -51,6 +51,7 @@ void World::Inflict(const Fault& fault) {
     case Fault::What::kPause: {
       Time& until = members_[fault.node].paused_until;
       until = std::max(until, end);
+      closings_.OnPause(fault.node, end);
       return suspicions_.Disturb(fault.node, end);
     }
     case Fault::What::kKill:

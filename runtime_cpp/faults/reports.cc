@@ -44,7 +44,10 @@ void World::OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnatio
     return;
   }
   if (!member.trainer) CheckReturn(process.node, from, header);
-  if (process.node >= layout_.servers.front()) return;
+  if (process.node >= layout_.servers.front()) {
+    if (!member.trainer && !experiment_.party_rounds.empty()) OnParty(process.node, from, incarnation, header);
+    return;
+  }
   if (header.kind == Kind::kMembers || header.kind == Kind::kBye) {
     if (from != kScheduler) OnMembers(process.node, from, header);
     return;
@@ -56,6 +59,40 @@ void World::OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnatio
   Later(process, now(), [this, id = process.node, from, header, updates = Updates(process.node, header)] {
     ForgeNext(id, from, header, updates);
   });
+}
+
+// What is delivered to a local server whose rounds close without some workers.
+void World::OnParty(NodeId server, NodeId from, std::uint32_t incarnation, const Header& header) {
+  CheckClosed(server);
+  const bool last = header.slice + 1 == header.slices;
+  if (header.kind == Kind::kBye) return Expect(server, closings_.OnGone(server, from, now()));
+  if (header.kind == Kind::kValue && (header.flags & kPlain) == 0 && last) {
+    return closings_.OnAnswer(server, header.key, header.shard, now());
+  }
+  if (header.kind != Kind::kPush || !last) return;
+  Expect(server, closings_.OnPush(server, from, header, now()));
+  const std::uint32_t own = members_[server].process->incarnation();
+  const History::Contribution push{from, header.key, PushNumber(experiment_, own, incarnation, header.round)};
+  auto& pushes = outcome_.history.arrived[{{server, Era(experiment_, own), header.key, header.shard}, from}];
+  // With `wait`, what was not in the journal of a process that was killed is delivered again.
+  if (experiment_.on_loss == OnLoss::kContinue || pushes.empty() || pushes.back() < push) pushes.push_back(push);
+}
+
+void World::NoteClosed(NodeId server, const PartyRound& round) {
+  Member& member = members_[server];
+  if (experiment_.party_rounds.empty() || member.repeats) return;
+  const std::uint32_t own = Era(experiment_, member.process->incarnation());
+  outcome_.history.closed[{server, own, round.shard.key, round.shard.index}][round.round] = member.life;
+  if (member.closed.empty()) {
+    agenda_.Add(now(), [this, server] { CheckClosed(server); });
+  }
+  member.closed.emplace_back(round.shard.key, round.shard.index, round.round);
+}
+
+void World::CheckClosed(NodeId server) {
+  for (const auto& [key, shard, round] : std::exchange(members_[server].closed, {})) {
+    Expect(server, closings_.OnClosed(server, key, shard, round, false, now()));
+  }
 }
 
 // Follows when a child that has come back asks a server for values, and when it contributes again.
@@ -87,6 +124,7 @@ void World::Announce(NodeId id, std::uint32_t incarnation) {
 void World::CheckLoss(const Event& event) {
   Member& member = members_[event.peer];
   member.gone = true;
+  if (member.process) outcome_.history.ended.insert({event.peer, Era(experiment_, member.process->incarnation())});
   CheckEnd(event.peer);
   const bool there = member.process && member.announced == member.life && !member.accuses;
   if (!there || experiment_.hostile) return;

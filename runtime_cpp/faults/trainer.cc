@@ -31,7 +31,8 @@ void Trainer::OnStarted() {
 
 History::Contribution Trainer::Contribution(Key key, Round round) {
   const NodeId server = process_.node()->config().parents.front();
-  return {process_.id.node, key, Numbered(experiment_, process_.incarnation(server), round)};
+  return {process_.id.node, key,
+          PushNumber(experiment_, process_.incarnation(server), process_.incarnation(), round)};
 }
 
 void Trainer::OnValue(Key key) {
@@ -54,14 +55,14 @@ void Trainer::OnValue(Key key) {
   }
   rounds_[key] = round;
   if (!pushed_.contains(key) && Position(key) >= experiment_.rounds) ended_.insert(key);
-  if (!experiment_.lockstep && !ended_.contains(key) && !leaves_) return Compute({key});
+  if (!experiment_.lockstep && !ended_.contains(key) && !Leaves()) return Compute({key});
   Continue();
 }
 
 // Returns the number of rounds that the others have completed, including those without this worker's party.
 Round Trainer::Position(Key key) {
   Round reached = worker().Reached(key);
-  if (experiment_.plan.quorum == 0 || !experiment_.lockstep) return reached;
+  if (!experiment_.early() || !experiment_.lockstep) return reached;
   for (const auto& [each, round] : rounds_) reached = std::max(reached, worker().Reached(each));
   return reached;
 }
@@ -74,7 +75,7 @@ void Trainer::Continue() {
     if (!rounds_.contains(key) || (pushed_.contains(key) && pushed_[key] > rounds_[key])) return;
     if (!ended_.contains(key)) due.push_back(key);
   }
-  if (due.empty() || leaves_) return Finish();
+  if (due.empty() || Leaves()) return Finish();
   Compute(due);
 }
 
@@ -89,7 +90,9 @@ void Trainer::Compute(const std::vector<Key>& keys) {
     if (Position(key) + 1 >= experiment_.rounds) ended_.insert(key);
   }
   ++computing_;
-  const double longest = static_cast<double>(experiment_.compute) * experiment_.slow[party];
+  const auto slower = experiment_.slower.find(self);
+  const double factor = slower == experiment_.slower.end() ? 1 : slower->second;
+  const double longest = static_cast<double>(experiment_.compute) * std::max(experiment_.slow[party], factor);
   const auto takes = check::Between(world_.random(), 0, static_cast<std::uint64_t>(longest));
   const Time done = world_.now() + static_cast<Time>(takes);
   world_.Later(process_.id, done, [this, keys] {
@@ -109,15 +112,19 @@ void Trainer::Push(Key key) {
   const auto [known, fresh] = history_.pushed.emplace(which, *push);
   if (!fresh && *push != known->second) history_.ambiguous = true;
   const bool absent = ShareOf(experiment_, self, key, std::get<2>(which)) == Share::kNothing;
+  if (ended_.contains(key)) history_.ending.insert(which);
   worker().Submit(
       key, {.value = push->data(), .owner = push, .last = ended_.contains(key), .absent = absent},
       world_.now());
 }
 
+// Where last pushes wait for those of others, a worker that has made that of one tensor makes those of all.
+bool Trainer::Leaves() const { return leaves_ && (ended_.empty() || experiment_.party_rounds.empty()); }
+
 // Returns true if all values have arrived once, and no more will be pushed.
 bool Trainer::MadeLastPush() const {
   if (computing_ > 0 || rounds_.size() < experiment_.tensors.size()) return false;
-  return leaves_ || ended_.size() == experiment_.tensors.size();
+  return Leaves() || ended_.size() == experiment_.tensors.size();
 }
 
 bool Trainer::Answered() const {

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "core/worker.h"
+#include "faults/watching.h"
 
 namespace geomx::faults {
 namespace {
@@ -16,21 +17,6 @@ constexpr Time kLauncher = 2 * kMillisecond;  // until a launcher reports that a
 Time Patience(const Experiment& experiment) {
   return 4 * kSecond + 4 * experiment.suspect + 2 * experiment.redial;
 }
-
-// The fully synchronous algorithm, which reports its rounds.
-class Watched final : public PartyPolicy {
- public:
-  using Told = std::function<void(const PartyRound&)>;
-  explicit Watched(Told told) : told_(std::move(told)) {}
-  Action Complete(const PartyRound& round, std::span<float>) override {
-    told_(round);
-    return Action::kEscalate;
-  }
-  void Exchange(Archive&) override {}
-
- private:
-  const Told told_;
-};
 
 }  // namespace
 
@@ -96,7 +82,14 @@ NodeConfig World::Config(NodeId id) {
   if (config.role == Role::kServer && !config.policy) {
     config.policy = std::make_shared<Watched>([this, id](const PartyRound& round) {
       members_[id].escalated[{round.shard.key, round.shard.index}].push_back(round.round);
+      NoteClosed(id, round);
     });
+  }
+  if (config.role == Role::kServer && config.round_policy) {
+    config.round_policy = std::make_shared<WatchedRounds>(
+        config.round_policy, [this, id](const ShardInfo& shard, const Contribution& late) {
+          closings_.OnLate(id, late.source, shard.key, shard.index, now());
+        });
   }
   return config;
 }
@@ -133,14 +126,18 @@ void World::Begin(NodeId id) {
   member.accuses = member.deceived = false;
   suspicions_.Disturb(id, now());
   if (!worker) admissions_.OnBegin(id);
+  closings_.OnBegin(id);
   member.escalated.clear();
+  member.closed.clear();
   Journal* const journal = KeepsJournal(id) ? &member.journal : nullptr;
   member.process = std::make_unique<Process>(*this, experiment_, process, journal, outcome_.counts);
   if (worker) {
     member.trainer = std::make_unique<Trainer>(*this, experiment_, *member.process, outcome_.history);
   }
   Note(id, "begins, life " + std::to_string(member.life));
+  member.repeats = true;
   member.process->Begin();
+  member.repeats = false;
 }
 
 // As options/schema.py says of `durable=log`.
@@ -158,6 +155,7 @@ void World::Kill(NodeId id, Time lasts, bool told, double written, const std::st
   const bool lost = member.journal.Crash(written);
   if (lost && experiment_.on_loss == OnLoss::kContinue) outcome_.history.ambiguous = true;
   forgets_ = forgets_ || (lost && id == kScheduler);
+  outcome_.history.ended.insert({id, Era(experiment_, member.process->incarnation())});
   suspicions_.Disturb(id, experiment_.on_loss == OnLoss::kStop ? kNever : now() + lasts);
   network_->Forget(id, !told);
   member.trainer.reset();

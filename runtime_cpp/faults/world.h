@@ -8,8 +8,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "core/policy.h"
 #include "faults/admissions.h"
 #include "faults/closings.h"
 #include "faults/experiment.h"
@@ -40,6 +42,7 @@ class Trainer {
   void Compute(const std::vector<Key>& keys);
   void Push(Key key);
   bool MadeLastPush() const;
+  bool Leaves() const;
   void Finish();
   Worker& worker();
 
@@ -94,6 +97,7 @@ class World final : public Surroundings {
     Journal journal;
     std::uint32_t life = 0;
     Time begun = 0, paused_until = 0;
+    bool repeats = false;         // this process repeats its journal
     std::uint32_t announced = 0;  // the latest life of which the scheduler has told the others
     bool accuses = false;         // this process has reported a loss
     bool deceived = false;        // a worker: this process was sent a forged value
@@ -101,6 +105,7 @@ class World final : public Surroundings {
     bool left = false;            // a worker: it has said goodbye to the scheduler, and did not come back
     // Of a local server: rounds of its party that were escalated and whose sums have not been sent.
     std::map<std::pair<Key, std::uint32_t>, std::deque<Round>> escalated;
+    std::vector<std::tuple<Key, std::uint32_t, Round>> closed;  // the same that are still to be checked
   };
 
   void Stop(ProcessId process, const std::string& reason);
@@ -131,6 +136,10 @@ class World final : public Surroundings {
   void Forge(NodeId to, Message message);
   void ForEnds(const Fault& fault, const std::function<void(NodeId, NodeId)>& act);
   void Record(ProcessId process, const Event& event);
+  // A local server has closed a round of its party. The laws are checked once what it was told before is known.
+  void NoteClosed(NodeId server, const PartyRound& round);
+  void CheckClosed(NodeId server);
+  void OnParty(NodeId server, NodeId from, std::uint32_t incarnation, const Header& header);
   bool Over() const;
   void ReadLast();
   std::string Standstill();
