@@ -53,6 +53,7 @@ void Closings::OnBegin(NodeId server) {
     if (std::get<0>(place) != server || !open.of_party) continue;
     for (auto& [child, part] : open.children) part = Part::kUnknown;
     open.made.clear();
+    open.last.clear();
     open.awaits = false;
     open.complete = open.due = kNever;
   }
@@ -79,7 +80,7 @@ void Closings::Recheck(Open& open, Time now) {
   open.complete = complete && !open.made.empty() && !open.awaits ? std::min(open.complete, now) : kNever;
   // The last round of a party has no deadline.
   const bool ends = open.of_party && std::any_of(open.made.begin(), open.made.end(), [&](const auto& each) {
-    return each.second && open.children.at(each.first) == Part::kFinished;
+    return each.second && open.last.contains(each.first);
   });
   const bool quorum = open.made.size() >= open.rule.quorum && !open.awaits && !ends;
   open.due = quorum ? std::min(open.due, now + open.rule.deadline) : kNever;
@@ -95,6 +96,7 @@ std::string Closings::OnPush(NodeId server, NodeId child, const Header& push, Ti
   in_time = in_time || open->of_party || push.round > open->closed;
   Part& part = open->children.at(child);
   if (part != Part::kGone) part = (push.flags & kLast) != 0 ? Part::kFinished : Part::kTakesPart;
+  if ((push.flags & kLast) != 0) open->last.insert(child);
   Recheck(*open, now);
   return {};
 }
@@ -119,6 +121,7 @@ std::string Closings::Change(NodeId server, NodeId child, Part part, Time now) {
     if (std::get<0>(place) != server || !open.children.contains(child)) continue;
     if (std::string wrong = Overdue(place, open, now); !wrong.empty()) return wrong;
     open.children[child] = part;
+    if (part == Part::kUnknown) open.last.erase(child);
     Recheck(open, now);
   }
   return {};
@@ -140,7 +143,7 @@ std::string Closings::OnClosed(NodeId server, Key key, std::uint32_t shard, Roun
   for (const auto& [child, part] : open->children) {
     const auto made = open->made.find(child);
     const bool in_time = made != open->made.end() && made->second;
-    ends = ends || (in_time && part == Part::kFinished);
+    ends = ends || (in_time && open->last.contains(child));
     if (part != Part::kTakesPart) continue;
     without = without || made == open->made.end();
     early = early || !in_time;
@@ -149,6 +152,7 @@ std::string Closings::OnClosed(NodeId server, Key key, std::uint32_t shard, Roun
   const Time first = open->first;
   open->closed = round;
   open->made.clear();
+  open->last.clear();
   open->awaits = open->of_party;
   open->complete = open->due = kNever;
   if (stops) return {};

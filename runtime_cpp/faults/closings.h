@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -50,6 +51,7 @@ class Closings {
     Round closed = 0;                // the last round
     std::map<NodeId, Part> children;
     std::map<NodeId, bool> made;     // by child that contributed to the open round; true: in time
+    std::set<NodeId> last;           // of these, those that will not push again, also if they were lost since
     bool before = false;             // of the child that pushed last: the same, before that push
     bool awaits = false;             // of a party: the answer to the last round is due
     Time first = 0;                  // when the first contribution arrived, or the answer
