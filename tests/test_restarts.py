@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geomx import runner
+from geomx import hookimpl, runner
+from geomx.cluster import Link
 from geomx.errors import ConfigError, NodeLost
+from geomx.experiment.native_parts import parts_without_snapshots
 from geomx.live.journal import durable, opened, stem
 from geomx.results.results import Results
+from geomx.testing.worlds import cluster
+from tests.laws import registry_with
 
 NETWORK: dict[str, Any] = {
     "central": {"name": "hub", "uplink_mbps": 400, "downlink_mbps": 400},
@@ -212,6 +216,43 @@ def test_global_servers_resume_where_training_continues_without_others(
     assert kept == (
         set() if mode == "sim" else {"hub-global_server0.journal", "hub-scheduler.journal"}
     )
+
+
+class InPython:
+    """An accelerator with parts in Python on one kind of link."""
+
+    @hookimpl
+    def geomx_codec(self, link: Link) -> Any:
+        return Same() if link.kind == "wan" else None
+
+
+class Same:
+    """A codec that changes nothing."""
+
+    whole: frozenset[str] = frozenset()
+    survives_holes = True
+
+    def layout(self, spec: Any) -> Any:
+        return spec
+
+    def encode(self, parts: Any) -> Any:
+        return parts
+
+    def decode(self, parts: Any, length: int) -> Any:
+        return parts
+
+
+def test_plugins_without_snapshots_are_known() -> None:
+    """The state of all that geomx has can be written in snapshots, that of Python cannot."""
+    registry = registry_with(own=("accel", InPython()))
+    for plugin in registry.plugins():
+        if plugin.kind not in ("sync", "accel"):
+            continue
+        chosen: tuple[str, dict[str, Any]] = (plugin.name, {})
+        is_sync = plugin.kind == "sync"
+        selection = registry.select(chosen if is_sync else None, [] if is_sync else [chosen])
+        found = set(parts_without_snapshots(selection.cluster(cluster()), selection))
+        assert found == ({"accel own: geomx_codec"} if plugin.name == "own" else set())
 
 
 def test_invalid_restarts_are_refused(tmp_path: Path) -> None:

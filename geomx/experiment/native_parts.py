@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -67,6 +68,40 @@ def part(answer: Any, kind: str, label: str = "") -> Any:
         return _by_size(answer.bound, small, large)
     make = _core.python_codec if kind == "codec" else _core.python_slicer
     return make(answer, label)
+
+
+def parts_without_snapshots(cluster: Cluster, selection: Selection) -> Iterator[str]:
+    """Yield the plugins, as named in errors, with parts on servers whose state cannot be written.
+
+    These are parts in Python or in shared libraries. The log of a node that has one is not replaced
+    by snapshots of the node (docs/journal.md), and therefore grows as long as the node runs.
+    """
+    policy = selection.sync_policy(cluster)
+    up = [
+        hop
+        for party in cluster.parties
+        for hop in ((party.workers[0], party.server), (party.server, cluster.global_servers[0]))
+    ]
+    links = [cluster.link(source, target, "push") for source, target in up]
+    links += [cluster.link(source, target, "pull") for target, source in up]
+    for link in (replace(link, exchange=policy.exchange) for link in links):
+        for hook in ("geomx_codec", "geomx_slicer"):
+            for label, answer in selection.labelled(hook, link=link):
+                if not _has_snapshots(answer):
+                    yield label
+    sides: list[object] = [site.native for site in policy.coordinators(cluster)]
+    sides += [policy.party_policy(cluster, party) for party in cluster.parties]
+    if any(side is not None and not isinstance(side, Native) for side in sides):
+        yield selection.sync_label(cluster)
+    for group, overlay in selection.overlays(cluster):
+        if not isinstance(overlay.site.native, Native):
+            yield selection.overlay_label(group.root)
+
+
+def _has_snapshots(answer: Any) -> bool:
+    if isinstance(answer, BySize):
+        return all(map(_has_snapshots, (*answer.small, *answer.large)))
+    return isinstance(answer, Native) and not answer.library
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.experiment.experiment import Experiment
+from geomx.experiment.native_parts import parts_without_snapshots
 from geomx.live.resume import words_of
 from geomx.terminal.log import say
 
@@ -21,7 +22,8 @@ def composed_for_script(
     """Compose the experiment of a script.
 
     Unlike an experiment's, its run continues without lost nodes, and its global servers keep a log.
-    What the plugins or other options do not allow is left out, and reported.
+    What the plugins or other options do not allow is left out, and reported; and logs also where
+    snapshots cannot keep them short.
 
     Args:
         overrides: As for ``python -m geomx``; those of ``faults.on_loss`` and ``faults.durable``
@@ -41,6 +43,8 @@ def composed_for_script(
     while True:
         try:
             experiment, directory = compose([*overrides, *words.values()])
+            if "faults.durable" in words:
+                _check_log(experiment)
             check(experiment)
             return experiment, directory
         except ConfigError as error:
@@ -49,3 +53,18 @@ def composed_for_script(
             _, instead = _DEFAULTS[error.key]
             reason = f"{error.value} is not possible: {error.remedy}"
             say(f"{error.key}={instead}, since {reason}", "warning")
+
+
+def _check_log(experiment: Experiment) -> None:
+    """Check that logs stay short, as nobody has asked for them.
+
+    Raises:
+        ConfigError: They would grow without bound.
+    """
+    cluster, selection = experiment.cluster, experiment.selection
+    for label in parts_without_snapshots(cluster, selection):
+        remedy = (
+            f"{label} has a part that is not in geomx's C++, without snapshots of which logs grow "
+            "as long as the run; give the option to have them all the same"
+        )
+        raise ConfigError("faults.durable", experiment.faults.durable, remedy)
