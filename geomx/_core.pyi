@@ -13,7 +13,7 @@ HEADER_BYTES: int = 80
 
 MAX_SHARD_ELEMENTS: int = 1073741824
 
-WIRE_VERSION: int = 5
+WIRE_VERSION: int = 6
 
 def build_info() -> dict[str, str]:
     """

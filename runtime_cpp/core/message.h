@@ -19,7 +19,7 @@
 namespace geomx {
 
 inline constexpr std::uint32_t kMagic = 0x31584d47;  // "GMX1" in memory order
-inline constexpr std::uint8_t kWireVersion = 5;
+inline constexpr std::uint8_t kWireVersion = 6;
 inline constexpr std::size_t kHeaderBytes = 80;
 inline constexpr std::uint32_t kMaxPayloadBytes = 64u << 20;
 inline constexpr std::uint8_t kMaxChannel = 63;
