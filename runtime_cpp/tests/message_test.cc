@@ -125,7 +125,7 @@ TEST(HeaderRefusesEachInconsistency) {
     CHECK(error.find(why) != std::string::npos);
   };
   broken(0, 'g', "not a geomx message");
-  broken(4, 1, "wire version 1, this node speaks 5");
+  broken(4, 1, "wire version 1, this node speaks " + std::to_string(kWireVersion));
   broken(5, kKinds, "unknown message kind " + std::to_string(kKinds));
 }
 
