@@ -51,7 +51,7 @@ def test_without_cmake_it_says_what_to_install(
 
 
 def test_every_bug_to_plant_fits_the_sources() -> None:
-    """Otherwise nobody notices that the harness is not tried with it any more."""
+    """The text that each of them replaces is in its source file."""
     mutations = runpy.run_path(str(faults.ROOT / "benchmarks/faults/mutations.py"))
     planted = mutations["read_planted"]()
     assert len({each.name for each in planted}) == len(planted)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from geomx.errors import ConfigError
 from geomx.live import access
-from geomx.live.journal import stem
+from geomx.live.journal import experiment_file, stem
 from geomx.live.spec import Spec
 from geomx.machines import agent, jobfile
 from geomx.machines.joining import PATIENCE_S, Join
@@ -84,7 +84,7 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
     (directory / "nodes").mkdir(parents=True, exist_ok=True)
     experiment = None
     if options.role == "scheduler":
-        experiment = directory / "nodes" / "experiment.json"
+        experiment = experiment_file(directory)
         experiment.write_text(_experiment(options), encoding="utf-8")
     if command:
         env |= agent.script_env(name, None, options.host, options.scheduler)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError
-from geomx.live.journal import durable, opened
+from geomx.live.journal import durable, experiment_file, opened
 from geomx.live.member import Member
 from geomx.live.restarts import begun
 from geomx.live.spec import Spec
@@ -145,7 +145,7 @@ def begun_with(spec: Spec, folder: str, directory: Path) -> Spec:
     if not (before / "durable").is_dir():
         raise ConfigError(KEY, folder, NO_JOURNALS)
     try:
-        text = (before / "nodes" / "experiment.json").read_text(encoding="utf-8")
+        text = experiment_file(before).read_text(encoding="utf-8")
         checkpoint = taken(before, Spec.from_json(text))
     except (OSError, GeomxError) as error:
         raise ConfigError(KEY, folder, f"has no state to begin with: {error}") from error

@@ -32,7 +32,7 @@ from geomx.live.emulation import inside, place
 from geomx.live.exit_status import DONE
 from geomx.live.forks import Fork, ForkServer
 from geomx.live.held_ports import HeldPorts
-from geomx.live.journal import Notes, stem
+from geomx.live.journal import Notes, experiment_file, stem
 from geomx.live.journal import path as file_of
 from geomx.live.lifetime import Tied
 from geomx.live.relay import Patience, Relay
@@ -87,7 +87,7 @@ class Job:
         self._relay = Relay(self._logs, spec.runtime.failure_timeout_s)
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._address = ""
-        self._experiment = directory / "nodes" / "experiment.json"
+        self._experiment = experiment_file(directory)
         self._restarts = Restarts(self.spec, directory)
         self._joins = Joins(self.spec, directory)
         self._ports = HeldPorts({})

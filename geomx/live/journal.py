@@ -45,6 +45,11 @@ def path(stem: Path, suffix: str) -> Path:
     return stem.with_name(stem.name + suffix)
 
 
+def experiment_file(directory: Path) -> Path:
+    """Return the path of the experiment (`geomx.live.spec.Spec`) of the run in `directory`."""
+    return directory / "nodes" / "experiment.json"
+
+
 def durable(directory: Path, name: str) -> Path:
     """Return the path of a node's journal."""
     return directory / "durable" / (stem(directory, name).name + ".journal")

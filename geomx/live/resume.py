@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.live.checkpoint import KEY, NO_JOURNALS
-from geomx.live.journal import Reader, durable, opened, stem
+from geomx.live.journal import Reader, durable, experiment_file, opened, stem
 from geomx.live.restarts import begun
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
@@ -26,7 +26,6 @@ from geomx.workload import Layer
 PAUSE_S = 0.01
 """How much later than its last record a run goes on, by its own clock."""
 
-_EXPERIMENT = Path("nodes") / "experiment.json"
 _OF_ITSELF = ("lost", "failed", "interrupted")
 
 
@@ -129,7 +128,7 @@ class _Journals:
         self.addresses |= earlier.addresses
 
     def _spec(self) -> tuple[Spec, dict[str, Any]]:
-        path = self._directory / _EXPERIMENT
+        path = experiment_file(self._directory)
         try:
             text = path.read_text(encoding="utf-8")
             return Spec.from_json(text), _plain(text)
@@ -168,9 +167,9 @@ def _plain(text: str) -> dict[str, Any]:
 
 
 def _recorded(directory: Path) -> bool:
-    """Whether workers had journals, as far as that is an option; True if the folder is damaged."""
+    """Whether the run's options let workers keep journals; True if its folder is damaged."""
     try:
-        text = (directory / _EXPERIMENT).read_text(encoding="utf-8")
+        text = experiment_file(directory).read_text(encoding="utf-8")
         return Spec.from_json(text).faults.logs("worker")
     except (OSError, ValueError):
         return True

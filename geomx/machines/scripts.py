@@ -56,7 +56,7 @@ def composed_for_script(
 
 
 def _check_log(experiment: Experiment) -> None:
-    """Check that logs stay short, as nobody has asked for them.
+    """Check that logs which are kept by default have a bounded length.
 
     Raises:
         ConfigError: They would grow without bound.
