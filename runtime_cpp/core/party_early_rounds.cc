@@ -93,12 +93,13 @@ void Server::Give(Shard& shard, NodeId worker) {
   if (!node_.config().parameter_scales.empty()) pace.value = shard.value;
 }
 
-void Server::ForgetPushes(NodeId worker) {
+void Server::ForgetPushes(NodeId worker, Time now) {
   for (auto& [id, shard] : shards_) {
     shard.early->Forget(worker);
     std::erase(shard.answered, worker);
     shard.leaving.erase(worker);
     shard.paces.erase(worker);
+    Recheck(shard, now);  // the open round was the last because of it, and now has a deadline
   }
 }
 

@@ -56,7 +56,7 @@ void Server::OnMember(NodeId member, bool back, Time now) {
   if (back) {
     ForgetLeft(member);
     Await(member);
-    if (early()) ForgetPushes(member);
+    if (early()) ForgetPushes(member, now);
   } else {
     CloseWithout(member, now);
   }

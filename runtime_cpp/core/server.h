@@ -111,7 +111,7 @@ class Server final : public ServerRole {
   // `worker` is given the value of the party's last round.
   void Give(Shard& shard, NodeId worker);
   // What `worker` pushed before it was lost is not to be answered.
-  void ForgetPushes(NodeId worker);
+  void ForgetPushes(NodeId worker, Time now);
   // No worker will push the shard again.
   bool HasEnded(const Shard& shard) const;
   // No worker will, and no contribution is left: all end with the current value, or the one that is due.

@@ -145,5 +145,35 @@ TEST(rounds_before_that_of_a_returning_party_do_not_wait_for_it) {
   CHECK_EQ(global.errors.size(), 1u);
 }
 
+// The last round of a party has no deadline. If the worker whose push made it the last one is lost and comes
+// back, it pushes again, so that the round is one like others.
+TEST(a_round_has_a_deadline_again_when_the_worker_that_ended_it_returns) {
+  Plan plan = Lasting({3}, 1);
+  plan.party_rounds = [](std::uint32_t) { return std::make_shared<QuorumRounds>(2, kSecond); };
+  const Cluster cluster(1, plan);
+  const NodeId global = cluster.globals.front();
+  Alone server(cluster.node(cluster.servers.front()).config());
+  for (const NodeId worker : cluster.workers) server.Hear(worker, Ask(0, 10, 0));
+  Message value = Transfer(Kind::kValue, global, 0, 10);
+  value.header.flags = kPlain;
+  server.Hear(global, std::move(value));
+  for (std::size_t i = 0; i < 2; ++i) {
+    Message push = Transfer(Kind::kPush, cluster.workers[i], 1, 10);
+    if (i == 0) push.header.flags = kLast;
+    server.Hear(cluster.workers[i], std::move(push));
+  }
+  server.node.HandleTimeout(100 * kSecond);
+  CHECK(server.Says(global, Kind::kPush).empty());
+  std::uint32_t epoch = 0;
+  for (const bool back : {false, true}) {
+    server.Hear(cluster.scheduler, Pack({.epoch = ++epoch, .who = cluster.workers[0], .back = back,
+                                         .incarnation = 1u + back, .name = "worker"}));
+  }
+  CHECK(server.Says(global, Kind::kPush).empty());
+  server.node.HandleTimeout(2 * kSecond);
+  CHECK_EQ(server.Says(global, Kind::kPush).size(), 1u);
+  CHECK(server.errors.empty());
+}
+
 }  // namespace
 }  // namespace geomx
