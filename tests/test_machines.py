@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -27,6 +28,7 @@ from geomx.live.launcher import run_script
 from geomx.machines import jobfile, reach
 from geomx.machines.frames import SILENCE_S
 from geomx.machines.launch import composed_experiment, launch
+from geomx.machines.line import Line
 from geomx.results.results import Results
 from tests.ports import free_port
 
@@ -410,18 +412,83 @@ def test_killed_servers_of_a_job_resume_on_their_machines(
     assert list((tmp_path / "states/geomx").iterdir()) == []
 
 
+def test_what_cannot_resume_on_several_machines_is_refused(tmp_path: Path) -> None:
+    sentence = "needs faults.on_loss=continue on several machines"
+    with pytest.raises(ConfigError, match=sentence):
+        launch(write(tmp_path), [f"hydra.run.dir={tmp_path}/run", "faults.durable=log"])
+
+
+REPLICA = ["workload=tiny", "faults.durable=replica", "faults.suspect_s=1"]
+
+
+def with_standby(folder: Path, site: str = "hub") -> Path:
+    """Write a job file that has a machine for a standby."""
+    parties = {party: dict(roles) for party, roles in JOB["parties"].items()}
+    parties[site]["standby"] = "b"
+    return write(folder, parties=parties)
+
+
+@pytest.mark.slow(2)
+def test_a_standby_on_another_machine_takes_over(tmp_path: Path) -> None:
+    """With the bits of an undisturbed job, and with all that both processes had to report."""
+    found = []
+    for name, scenario in (("calm", ""), ("killed", "{at_s: 0.4, kill: hub/global_server0}")):
+        words = [*REPLICA, "workload.forward_ms=20", "iterations=100", f"scenario=[{scenario}]"]
+        _, results = launch(with_standby(tmp_path), [f"hydra.run.dir={tmp_path}/{name}", *words])
+        assert results is not None
+        found.append(results)
+    calm, killed = found
+    (row,) = killed.summary["faults"]
+    assert row["node"] == "hub/global_server0" and 0 < row["recovered_s"] < 30
+    for key, value in calm.parameters().items():
+        assert np.array_equal(value, killed.parameters()[key])
+    log = (tmp_path / "killed/nodes/hub-standby0.log").read_text()
+    assert "hub/global_server0 goes on here, at its standby's place" in log
+    notes = (tmp_path / "killed/nodes/hub-global_server0.jsonl").read_text().splitlines()
+    assert [next(iter(json.loads(note))) for note in notes].count("end") == 1
+
+
+@pytest.mark.slow
+def test_a_standby_takes_over_when_the_machine_of_its_server_is_out_of_reach(
+    tmp_path: Path,
+) -> None:
+    file = with_standby(tmp_path, site="east")
+    process = started(file, *REPLICA, "faults.standby=east", "iterations=400")
+    (agent,) = [
+        pid
+        for pid in processes(tmp_path)
+        if b"\0node\0--role\0global_server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    os.kill(agent, signal.SIGKILL)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    lost = "hub/global_server0 was lost with the connection to its machine: its standby"
+    assert lost in errors and "goes on here, at its standby's place" in errors
+    assert max(row["iteration"] for row in Results.load(tmp_path / "run").iterations) == 399
+
+
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("standby", "words", "sentence"),
     [
-        (["faults.durable=replica"], "is not supported on several machines yet: choose log"),
-        (["faults.durable=log"], "needs faults.on_loss=continue on several machines"),
+        (False, REPLICA, r"parties\.hub\.standby.*must be one machine"),
+        (True, ["workload=tiny"], r"no standby there \(needs faults\.durable=replica"),
     ],
 )
-def test_what_cannot_resume_on_several_machines_is_refused(
-    tmp_path: Path, words: list[str], sentence: str
+def test_machines_of_standbys_are_those_that_the_options_need(
+    tmp_path: Path, standby: bool, words: list[str], sentence: str
 ) -> None:
+    file = with_standby(tmp_path) if standby else write(tmp_path)
     with pytest.raises(ConfigError, match=sentence):
-        launch(write(tmp_path), [f"hydra.run.dir={tmp_path}/run", *words])
+        launch(file, [f"hydra.run.dir={tmp_path}/run", *words])
+
+
+def test_times_of_other_machines_are_converted() -> None:
+    line = object.__new__(Line)
+    line._ahead_s = 40.0
+    for what in ("started", "recovered"):
+        assert json.loads(line._on_this_clock(json.dumps({what: 42.5}))) == {what: 2.5}
+    other = json.dumps({"iteration": 1})
+    assert line._on_this_clock(other) == other
 
 
 def test_scripts_on_several_machines_keep_logs_where_they_can(

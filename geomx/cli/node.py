@@ -92,6 +92,7 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
     argv = agent.node_argv(
         name, None, options.host, stem(directory, name), experiment=experiment,
         scheduler=options.scheduler, patience_s=options.patience,
+        stands_by=options.role == "standby",
     )  # fmt: skip
     return agent.by_hand(argv, env, leaves=options.role == "worker")
 
@@ -121,7 +122,7 @@ def _join(options: argparse.Namespace, env: dict[str, str], command: list[str]) 
 
 def _conventional_name(options: argparse.Namespace) -> str:
     """Return the node's name, as in networks in the short form."""
-    numbered = options.role in ("worker", "global_server")
+    numbered = options.role in ("worker", "global_server", "standby")
     return f"{_party(options)}/{options.role}{options.index if numbered else ''}"
 
 

@@ -71,6 +71,15 @@ def opened(path: Path) -> _core.Journal:
         time.sleep(0.05)
 
 
+def members_noted(notes: Iterable[Note]) -> set[str]:
+    """Return the changes of members among notes, without their times."""
+    return {
+        json.dumps([note["member"], note["names"], note["about"]])
+        for note in notes
+        if "member" in note
+    }
+
+
 class Notes:
     """Writes the notes of a node. Errors of writing raise an `OSError` that names the file.
 
@@ -96,11 +105,7 @@ class Notes:
                 for kind in ("iteration", "evaluation")
                 if kind in note
             }
-            self._members = {
-                json.dumps([note["member"], note["names"], note["about"]])
-                for note in Reader(stem).new()
-                if "member" in note
-            }
+            self._members = members_noted(Reader(stem).new())
         if not resumed:
             self._path.write_bytes(b"")
         # Another process may write, too: one that was declared lost, and its successor.

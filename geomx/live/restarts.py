@@ -160,10 +160,10 @@ class Restarts:
     def _stood_by(self, node: NodeSpec, status: int) -> bool:
         """Look whether the run goes on without a node: it has a standby, or is one.
 
-        The scheduler is told that the process has ended, and decides. One that ends by itself would
-        come to the same end at its standby.
+        The scheduler is told that the process has ended, or notices its silence, and decides. One
+        that ends by itself would come to the same end at its standby.
         """
-        if status >= 0 and status != LOST:
+        if status >= 0 and status not in (LOST, BROKEN):
             return False
         cluster = self._spec.cluster
         server = cluster.stood_by(node) if node.role == "standby" else node

@@ -56,6 +56,7 @@ def node_argv(
     scheduler: str = "",
     patience_s: float | None = None,
     again: bool = False,
+    stands_by: bool = False,
     journal: Path | None = None,
 ) -> list[str]:
     """Return the command of a node's own process, a child of this one.
@@ -69,6 +70,7 @@ def node_argv(
         scheduler: Address of the scheduler, for other nodes.
         patience_s: Limit on the wait for other nodes, in seconds; None: the default.
         again: Whether an earlier process of the node was lost.
+        stands_by: Whether it is the standby of a global server.
         journal: Its journal; None: it keeps none.
     """
     role = ["--experiment", str(experiment)] if experiment else ["--scheduler", scheduler]
@@ -77,7 +79,8 @@ def node_argv(
     return [
         sys.executable, "-P", "-m", "geomx.live", *role, "--name", name, *number,
         "--host", host, "--notes", str(notes), "--parent", str(os.getpid()), *patience,
-        *(["--again"] if again else []), *(["--journal", str(journal)] if journal else []),
+        *(["--again"] if again else []), *(["--stands-by"] if stands_by else []),
+        *(["--journal", str(journal)] if journal else []),
     ]  # fmt: skip
 
 
@@ -226,7 +229,10 @@ class _Attached:
         self._writer = FrameWriter(sys.stdout.buffer)
         self._stem = stem(folder, opening.name)
         self._stem.parent.mkdir()
-        self._told = 0  # bytes of the notes that have been sent
+        self._notes = {"note": self._stem}  # files of notes by their frames
+        if opening.stands_by:
+            self._notes["taken"] = stem(folder, opening.stands_by)
+        self._told = dict.fromkeys(self._notes, 0)  # bytes of these that have been sent
         self._beats: deque[tuple[int, float]] = deque()  # beats to be answered
         self._gone = threading.Lock()
         self._journal = _journal(opening) if opening.journals else None
@@ -268,7 +274,7 @@ class _Attached:
         argv = node_argv(
             opening.name, opening.id, host, self._stem,
             experiment=experiment, scheduler=opening.scheduler, again=opening.again,
-            journal=self._journal,
+            stands_by=bool(opening.stands_by), journal=self._journal,
         )  # fmt: skip
         return argv, env
 
@@ -304,16 +310,17 @@ class _Attached:
             self._tell_notes()
 
     def _tell_notes(self) -> None:
-        file = file_of(self._stem, ".jsonl")
-        if not file.exists():
-            return
-        with file.open("rb") as notes:
-            notes.seek(self._told)
-            data = notes.read()
-        complete = data[: data.rfind(b"\n") + 1]
-        self._told += len(complete)
-        for line in complete.splitlines():
-            self._writer.say(note=line.decode())
+        for frame, of in self._notes.items():
+            file = file_of(of, ".jsonl")
+            if not file.exists():
+                continue
+            with file.open("rb") as notes:
+                notes.seek(self._told[frame])
+                data = notes.read()
+            complete = data[: data.rfind(b"\n") + 1]
+            self._told[frame] += len(complete)
+            for line in complete.splitlines():
+                self._writer.say(**{frame: line.decode()})
 
     def _tell_files(self) -> None:
         """Send the final parameters, if this node wrote any."""

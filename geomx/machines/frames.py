@@ -11,6 +11,7 @@ An agent sends, one per line:
 ``{"listening": "HOST:PORT"}``          the scheduler's address
 ``{"log": text}``                       a line of the node's output
 ``{"note": text}``                      a line of its notes (`geomx.live.journal`)
+``{"taken": text}``                     one of the global server whose place this standby has taken
 ``{"file": suffix, "data": base64}``    a piece of a file that it wrote
 ``{"beat": n, "heard": s, "said": s}``  the answer to a beat, with this machine's monotonic clock
 ``{"end": status}``                     the last: the node's exit status
@@ -55,6 +56,7 @@ class Opening:
         env: Additional environment variables.
         tls: Contents of the PEM files by `geomx.live.access.FILES`; empty: no TLS.
         again: Whether an earlier process of the node was lost.
+        stands_by: Of a standby: the name of its global server; otherwise empty.
         journals: Name of the folder on its machine where it keeps its journal, from which another
             process resumes (`geomx.live.journal`); empty: it has none.
     """
@@ -70,6 +72,7 @@ class Opening:
     env: dict[str, str] = field(default_factory=dict)
     tls: dict[str, str] = field(default_factory=dict)
     again: bool = False
+    stands_by: str = ""
     journals: str = ""
 
     def line(self) -> bytes:

@@ -10,6 +10,7 @@
     tls: certs
 
 A party assigns a machine to each of its roles, or a list with one machine per node of that role.
+With ``faults.durable=replica``, one of them has the standbys of the global servers.
 The network is derived from that, unless ``network`` names one: then the nodes are those of the
 network, and a single machine may hold all nodes of a role. ``hosts: slurm`` stands for the machines
 of an allocation (`geomx.machines.slurm`), ``hosts: ray`` for those of a Ray cluster, selected by
@@ -31,7 +32,7 @@ from geomx.errors import ConfigError, near
 from geomx.machines import ray, reach, slurm
 from geomx.options.parsing import build_options
 
-ROLES = ("scheduler", "global_server", "server", "worker")
+ROLES = ("scheduler", "global_server", "server", "worker", "standby")
 FAST_MBPS = 10_000  # of links that the file does not describe; nothing is emulated
 
 
@@ -140,6 +141,8 @@ class JobFile:
             for role in roles:
                 if (party, role) not in groups:
                     remedy = f"the network has no {role} there"
+                    if role == "standby":
+                        remedy += " (needs faults.durable=replica, and faults.standby is the site)"
                     raise ConfigError(f"parties.{party}.{role}", ",".join(roles[role]), remedy)
         homes: dict[str, str] = {}
         for (party, role), nodes in groups.items():

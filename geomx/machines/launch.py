@@ -75,13 +75,10 @@ def _check_durable(experiment: Experiment) -> None:
         ConfigError: They cannot.
     """
     faults = experiment.faults
-    if faults.durable == "replica":
-        remedy = "is not supported on several machines yet: choose log or none"
-        raise ConfigError("faults.durable", faults.durable, remedy)
     if faults.logs("worker"):
         remedy = (
             "needs faults.on_loss=continue on several machines, where only global servers and the "
-            "scheduler keep logs; choose that, or faults.durable=none"
+            "scheduler keep logs; choose that, or faults.durable=replica or none"
         )
         raise ConfigError("faults.durable", faults.durable, remedy)
 

@@ -1,211 +1,31 @@
-"""The launcher's side: a connection to the agent of every node, supervised like local processes.
-
-Everything that an agent reports is written as in a run on one machine: logs, notes and final
-parameters below ``nodes``. Times are converted to this machine's clock: every beat and its answer
-give an estimate of the offset, and the one with the shortest round trip is used.
-"""
+"""The nodes of a run on many machines: an agent for each, supervised like local processes."""
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import json
 import secrets
-import shlex
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal
+from typing import Any
 
 from geomx.cluster import NodeSpec
-from geomx.errors import GeomxError, NodeLost, refused_file
+from geomx.errors import GeomxError, NodeLost
 from geomx.live import access
 from geomx.live.diagnosis import Unjoined, culprit
-from geomx.live.exit_status import BROKEN, DONE
-from geomx.live.journal import path as file_of
-from geomx.live.journal import stem
+from geomx.live.exit_status import DONE
 from geomx.live.relay import Patience
 from geomx.live.restarts import Joins, Restarts
 from geomx.live.spec import Spec
-from geomx.machines.frames import BEAT_S, Opening, heard
-from geomx.results.files import naming
+from geomx.machines.frames import Opening
+from geomx.machines.line import Line, Tell
 
 NOTICE_S = 2.0  # after the first failure: time for the other nodes to notice it themselves
 POLITE_S = 6.0  # agents take up to four seconds to end their nodes
 KILLED_S = 5.0
 POLL_S = 0.05
-Tell = Callable[[str, str], None]
-
-
-class Line:
-    """One agent, as seen by the launcher.
-
-    Args:
-        node: Its node.
-        argv: Command that reaches it.
-        directory: Directory of the run.
-        tell: Called with the node's name and each line of its log.
-        again: Whether an earlier agent of this node has written to its files.
-
-    Raises:
-        OSError: The command cannot be started.
-    """
-
-    def __init__(
-        self,
-        node: NodeSpec,
-        argv: Sequence[str],
-        directory: Path,
-        tell: Tell,
-        again: bool = False,
-    ) -> None:
-        self.node = node
-        self._mode: Literal["a", "w"] = "a" if again else "w"
-        self.status: int | None = None  # once it has ended
-        self.address = ""
-        self._argv = argv
-        self._stem = stem(directory, node.name)
-        self._tell = tell
-        self._opening: bytes | None = None
-        self._opened = threading.Event()
-        self._hung_up = False
-        self._sent_s: dict[int, float] = {}
-        self._ahead_s = 0.0  # offset of the other clock
-        self._shortest_s = float("inf")
-        self.heard = False  # whether the agent has sent anything
-        self.refused = ""  # why its data could not be written
-        self._said = ""  # last line on standard error
-        self._lock = threading.Lock()
-        log = file_of(self._stem, ".log")
-        self._log = log.open(self._mode, encoding="utf-8", buffering=1)
-        pipe = subprocess.PIPE
-        # A session of its own: Ctrl-C reaches the launcher alone, which ends the others in order.
-        self._process = subprocess.Popen(
-            argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-        )
-        self._errors = threading.Thread(target=self._hear_errors, daemon=True)
-        self._errors.start()
-        for each in (self._hear, self._beat):
-            threading.Thread(target=each, daemon=True).start()
-
-    def open(self, opening: Opening) -> None:
-        """Send the description of the node, `opening`."""
-        self._opening = opening.line()
-        self._opened.set()
-
-    @property
-    def opened(self) -> bool:
-        """Whether the agent has received its description, so that it must answer."""
-        return self._opening is not None
-
-    @property
-    def way(self) -> str:
-        """The command that reaches the agent, with its last line on standard error."""
-        argv = shlex.join(self._argv[:8]) + (" ..." if len(self._argv) > 8 else "")
-        return f"`{argv}`" + (f", which said: {self._said}" if self._said else "")
-
-    def hang_up(self) -> None:
-        """Ask the agent to end its node; does not wait."""
-        self._hung_up = True
-        self._opened.set()
-
-    def kill(self) -> None:
-        """Kill the process that reaches the agent, which then notices the end of its input."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-
-    # ---- threads ----
-
-    def _beat(self) -> None:
-        assert self._process.stdin is not None
-        count = 0
-        # Closing flushes, so it may raise as well if the reader has ended.
-        with contextlib.suppress(OSError), self._process.stdin as out:
-            self._opened.wait()
-            if self._opening is not None:
-                out.write(self._opening)
-            while not self._hung_up and self.status is None:
-                count += 1
-                self._sent_s[count] = time.monotonic()
-                out.write(f"beat {count}\n".encode())
-                out.flush()
-                time.sleep(BEAT_S)
-
-    def _hear(self) -> None:
-        """Store what the agent sends; end the node if a file cannot be written."""
-        try:
-            self._keep()
-        except OSError as error:
-            self.refused = refused_file(error) or str(error)
-            self.kill()
-            self.status = BROKEN
-
-    def _keep(self) -> None:
-        assert self._process.stdout is not None
-        status: int | None = None
-        with (
-            contextlib.ExitStack() as files,
-            file_of(self._stem, ".jsonl").open(self._mode, encoding="utf-8", buffering=1) as notes,
-        ):
-            kept: dict[str, IO[bytes]] = {}
-            for line in self._process.stdout:
-                self.heard = True
-                frame = heard(line)
-                if "note" in frame:
-                    with naming(Path(notes.name)):
-                        notes.write(self._on_this_clock(frame["note"]) + "\n")
-                elif "file" in frame and frame["file"] == ".npz":
-                    if ".npz" not in kept:
-                        file = file_of(self._stem, ".npz").open("wb")
-                        kept[".npz"] = files.enter_context(file)
-                    kept[".npz"].write(base64.b64decode(frame["data"]))
-                elif "beat" in frame:
-                    self._compare(frame["beat"], frame["heard"], frame["said"])
-                elif "listening" in frame:
-                    self.address = str(frame["listening"])
-                elif "end" in frame:
-                    status = int(frame["end"])
-                else:
-                    self._say(str(frame.get("log", line.decode(errors="replace").strip())))
-        ended = self._process.wait()
-        self._errors.join(1.0)  # the last lines on standard error
-        if status is None and not self._hung_up:
-            how = f"exit status {ended}" if ended >= 0 else signal.Signals(-ended).name
-            argv = f"{self._said}; " if self._said else ""
-            self._say(f"{argv}the connection to it broke ({self._argv[0]}: {how})")
-        self.status = BROKEN if status is None else status
-
-    def _hear_errors(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._said = line.decode(errors="replace").rstrip("\r\n")
-            self._say(self._said)
-
-    def _say(self, text: str) -> None:
-        with self._lock, naming(Path(self._log.name)):
-            self._log.write(text + "\n")
-        self._tell(self.node.name, text)
-
-    # ---- clocks ----
-
-    def _compare(self, beat: int, heard_s: float, said_s: float) -> None:
-        now_s, sent_s = time.monotonic(), self._sent_s.pop(beat, None)
-        if sent_s is None:
-            return
-        round_trip_s = (now_s - sent_s) - (said_s - heard_s)
-        if round_trip_s < self._shortest_s:
-            self._shortest_s = round_trip_s
-            self._ahead_s = ((heard_s - sent_s) + (said_s - now_s)) / 2
-
-    def _on_this_clock(self, note: str) -> str:
-        if not note.startswith('{"started"'):
-            return note
-        return json.dumps({"started": json.loads(note)["started"] - self._ahead_s})
 
 
 class RemoteJob:
@@ -322,8 +142,9 @@ class RemoteJob:
     def _connect(self, node: NodeSpec, again: bool = False) -> None:
         """Start the command that reaches the agent of a node; its line is the last."""
         argv = list(self._argv(node))
+        stands_by = self.spec.cluster.stood_by(node) if node.role == "standby" else None
         try:
-            self._lines.append(Line(node, argv, self.directory, self._tell, again))
+            self._lines.append(Line(node, argv, self.directory, self._tell, again, stands_by))
         except OSError as error:
             raise NodeLost(node.name, f"{argv[0]}: {error.strerror}") from error
 
@@ -334,6 +155,8 @@ class RemoteJob:
             about["experiment"] = self.spec.to_json()
         else:
             about["scheduler"] = self._address
+        if node.role == "standby":
+            about["stands_by"] = self.spec.cluster.stood_by(node).name
         if self._restarts.journal(node) is not None:
             about["journals"] = self._journals
         line.open(Opening(name=node.name, id=node.id, token=self._token, **about))
