@@ -128,16 +128,17 @@ def test_a_job_on_ray_needs_tls_or_insecure(tmp_path: Path) -> None:
 # ---- Kubernetes ----
 
 
-@pytest.fixture(params=["insecure", "tls"])
+@pytest.fixture(params=["insecure", "tls and a standby"])
 def objects(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[list[dict[str, Any]]]:
     """Return the objects that ``geomx manifest`` writes."""
     machines = {name: {"address": "127.0.0.1"} for name in ("n0", "n1")}
-    secured = {"tls": "certs"} if request.param == "tls" else {"insecure": True}
-    file = write(tmp_path, hosts=machines, **secured)
-    if request.param == "tls":
-        make(tmp_path / "certs", composed_experiment(jobfile.read(file)).cluster.nodes)
+    insecure = request.param == "insecure"
+    how = {"insecure": True} if insecure else {"tls": "certs", "words": ["faults.durable=replica"]}
+    file = write(tmp_path, hosts=machines, **how)
+    if not insecure:
+        make(tmp_path / "certs", composed_experiment(jobfile.read(file)).cluster)
     assert main(["manifest", str(file), *WORDS, "--image", "an/image", "--claim", "disk"]) == 0
     yield list(yaml.safe_load_all(capsys.readouterr().out))
 
@@ -160,8 +161,10 @@ def test_a_manifest_has_a_consistent_set_for_every_party(
     (secret,) = of_kind(objects, "Secret")
     (config,) = of_kind(objects, "ConfigMap")
     sets = {each["metadata"]["name"]: each["spec"] for each in of_kind(objects, "StatefulSet")}
-    assert {name: spec["replicas"] for name, spec in sets.items()} == {"job-hub": 2, "job-east": 3}
-    assert Spec.from_json(config["data"]["experiment.json"]).iterations == 2
+    run = Spec.from_json(config["data"]["experiment.json"])
+    pods = {name: each["replicas"] for name, each in sets.items()}
+    assert pods == {"job-hub": 2 + len(run.cluster.standbys), "job-east": 3}
+    assert run.iterations == 2
     for spec in sets.values():
         template = spec["template"]
         labels = template["metadata"]["labels"]

@@ -26,6 +26,7 @@ from geomx.kv.local import unshaped
 from geomx.live import access
 from geomx.live.launcher import run_script
 from geomx.machines import jobfile, reach
+from geomx.machines.certs import make
 from geomx.machines.frames import SILENCE_S
 from geomx.machines.launch import composed_experiment, launch
 from geomx.machines.line import Line
@@ -421,20 +422,22 @@ def test_what_cannot_resume_on_several_machines_is_refused(tmp_path: Path) -> No
 REPLICA = ["workload=tiny", "faults.durable=replica", "faults.suspect_s=1"]
 
 
-def with_standby(folder: Path, site: str = "hub") -> Path:
+def with_standby(folder: Path, site: str = "hub", **changes: object) -> Path:
     """Write a job file that has a machine for a standby."""
     parties = {party: dict(roles) for party, roles in JOB["parties"].items()}
     parties[site]["standby"] = "b"
-    return write(folder, parties=parties)
+    return write(folder, parties=parties, **changes)
 
 
 @pytest.mark.slow(2)
 def test_a_standby_on_another_machine_takes_over(tmp_path: Path) -> None:
-    """With the bits of an undisturbed job, and with all that both processes had to report."""
+    """With the bits of an undisturbed job, with TLS, and with all that both had to report."""
+    file = with_standby(tmp_path, tls="certs", words=REPLICA)
+    make(tmp_path / "certs", composed_experiment(jobfile.read(file)).cluster)
     found = []
     for name, scenario in (("calm", ""), ("killed", "{at_s: 0.4, kill: hub/global_server0}")):
-        words = [*REPLICA, "workload.forward_ms=20", "iterations=100", f"scenario=[{scenario}]"]
-        _, results = launch(with_standby(tmp_path), [f"hydra.run.dir={tmp_path}/{name}", *words])
+        words = ["workload.forward_ms=20", "iterations=100", f"scenario=[{scenario}]"]
+        _, results = launch(file, [f"hydra.run.dir={tmp_path}/{name}", *words])
         assert results is not None
         found.append(results)
     calm, killed = found

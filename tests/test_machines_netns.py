@@ -59,7 +59,7 @@ def job(places: Sites, folder: Path, **more: Any) -> Path:
     file = folder / "job.yaml"
     file.write_text(yaml.safe_dump(content))
     if "tls" in more:
-        make(folder / more["tls"], composed_experiment(read(file)).cluster.nodes)
+        make(folder / more["tls"], composed_experiment(read(file)).cluster)
     return file
 
 

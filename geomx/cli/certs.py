@@ -27,5 +27,5 @@ def main(options: argparse.Namespace) -> None:
     job = jobfile.read(file)
     if job.tls is None:
         raise ConfigError("tls", "", f"{file} must name the folder for them, as in tls: certs")
-    for folder in certs.make(Path(job.tls), composed_experiment(job).cluster.nodes, options.days):
+    for folder in certs.make(Path(job.tls), composed_experiment(job).cluster, options.days):
         show(folder)

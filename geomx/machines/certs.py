@@ -4,8 +4,9 @@
     certs/authority.pem            trusted by all nodes
     certs/nodes/NAME/              files for the node's machine: `geomx.live.access.FILES`
 
-A certificate contains the node's name as a URI, ``geomx:NAME``, and the scheduler's role as another
-one. It contains no addresses, so that a node may move to another machine. Keys and certificates are
+A certificate contains the node's name as a URI, ``geomx:NAME``, and that of a standby also the name
+of its global server, whose place it may take. The scheduler's contains its role as another URI. A
+certificate contains no addresses, so that a node may move to another machine. Keys and certificates are
 created by the ``openssl`` command: keys on the curve P-256, certificates of limited validity.
 """
 
@@ -14,11 +15,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from geomx.cluster import NodeSpec
+from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.access import FILES
 
@@ -36,12 +37,12 @@ def folder_of(certs: Path, name: str) -> Path:
     return certs / "nodes" / quote(name.replace("/", "-"), safe="")
 
 
-def make(certs: Path, nodes: Iterable[NodeSpec], days: int = DAYS) -> list[Path]:
+def make(certs: Path, cluster: Cluster, days: int = DAYS) -> list[Path]:
     """Create the authority, unless it exists, and certificates for all nodes without one.
 
     Args:
         certs: The folder; created if necessary.
-        nodes: The nodes of the job.
+        cluster: The nodes of the job.
         days: Validity of the new certificates.
 
     Returns:
@@ -66,10 +67,11 @@ def make(certs: Path, nodes: Iterable[NodeSpec], days: int = DAYS) -> list[Path]
             "-addext", "keyUsage=critical,keyCertSign",
         )  # fmt: skip
     made = []
-    for node in nodes:
+    for node in cluster.nodes:
         folder = folder_of(certs, node.name)
         if not (folder / FILES["certificate"]).exists():
-            _issue(certs, node, folder, days)
+            names = [node] if node.role != "standby" else [node, cluster.stood_by(node)]
+            _issue(certs, names, folder, days)
             made.append(folder)
     return made
 
@@ -77,9 +79,10 @@ def make(certs: Path, nodes: Iterable[NodeSpec], days: int = DAYS) -> list[Path]
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-sha256")
 
 
-def _issue(certs: Path, node: NodeSpec, folder: Path, days: int) -> None:
-    names = f"URI:geomx:{quote(node.name, safe='/')}"
-    if node.role == "scheduler":
+def _issue(certs: Path, nodes: Sequence[NodeSpec], folder: Path, days: int) -> None:
+    """Issue one certificate that names all `nodes`."""
+    names = ",".join(f"URI:geomx:{quote(node.name, safe='/')}" for node in nodes)
+    if nodes[0].role == "scheduler":
         names += ",URI:geomx-role:scheduler"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     request, extensions = folder / "request.pem", folder / "extensions.cnf"

@@ -99,7 +99,7 @@ void Sessions::SetLimits(const Limits& limits) {
 
 void Sessions::Settle(Session& session, Verdict verdict) {
   if (verdict == Verdict::kImpostor) {
-    return Refuse(session, "its certificate is that of " + session.certified.name +
+    return Refuse(session, "its certificate is that of " + session.certified.Names() +
                                ", and it calls itself " +
                                (session.name.empty() ? "node " + std::to_string(session.peer)
                                                      : session.name));

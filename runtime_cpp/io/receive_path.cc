@@ -56,7 +56,7 @@ Sessions::Verdict Driver::JudgeIncarnation(Session& caller) {
 }
 
 bool Driver::Genuine(const Session& session, const Peer& peer) const {
-  return !session.tls || session.certified.name == peer.name;
+  return !session.tls || session.certified.IsOf(peer.name);
 }
 
 // Datagrams to and from a peer are exchanged as long as the connection whose keys they use.
@@ -74,7 +74,7 @@ void Driver::OnConnected(Session& session) {
     const bool right = peer ? Genuine(session, *peer) : session.certified.scheduler;
     if (!right) {
       return sessions_.CloseLink(*session.link,
-                                 "its certificate is that of " + session.certified.name +
+                                 "its certificate is that of " + session.certified.Names() +
                                      ", and not of " + (peer ? peer->name : "a scheduler"));
     }
     if (peer != nullptr) SealDatagrams(session);

@@ -234,7 +234,7 @@ class OpenSslStream final : public TlsStream {
       const std::string_view uri(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
                                  static_cast<std::size_t>(ASN1_STRING_length(text)));
       if (uri == kSchedulerUri) peer.scheduler = true;
-      if (uri.starts_with(kNameScheme)) peer.name = PercentDecoded(uri.substr(kNameScheme.size()));
+      if (uri.starts_with(kNameScheme)) peer.names.push_back(PercentDecoded(uri.substr(kNameScheme.size())));
     }
     return peer;
   }

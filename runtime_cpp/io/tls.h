@@ -1,10 +1,10 @@
 // TLS 1.3 for the connections of a run, with certificates of the run's own authority at both ends,
 // and keys for the datagrams between the same two ends.
 //
-// A certificate names its node as an address: URI "geomx:NAME", NAME percent-encoded; the
-// scheduler's also holds "geomx-role:scheduler", so no other node can pose as the scheduler. Only
-// tls.cc and tls_*.cc use OpenSSL; a build without it compiles tls_absent.cc instead, whose OpenTls
-// throws.
+// A certificate names its node as an address: URI "geomx:NAME", NAME percent-encoded. That of a standby
+// also names the global server whose place it may take; the scheduler's also holds
+// "geomx-role:scheduler", so no other node can pose as the scheduler. Only tls.cc and tls_*.cc use
+// OpenSSL; a build without it compiles tls_absent.cc instead, whose OpenTls throws.
 //
 // Single-threaded; the thread must have SIGPIPE blocked. No function blocks.
 #pragma once
@@ -12,6 +12,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -31,8 +32,16 @@ struct TlsFiles {
 
 // The identity that a certificate states.
 struct Certified {
-  std::string name;
+  std::vector<std::string> names;  // the node's, and of a standby its global server's
   bool scheduler = false;
+
+  bool IsOf(const std::string& name) const { return std::find(names.begin(), names.end(), name) != names.end(); }
+  // For people: "hub/standby0 and hub/global_server0".
+  std::string Names() const {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : " and ") + name;
+    return text;
+  }
 };
 
 // Protects the datagrams between the two ends of one connection, with one key per direction derived
