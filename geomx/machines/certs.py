@@ -6,8 +6,8 @@
 
 A certificate contains the node's name as a URI, ``geomx:NAME``, and that of a standby also the name
 of its global server, whose place it may take. The scheduler's contains its role as another URI. A
-certificate contains no addresses, so that a node may move to another machine. Keys and certificates are
-created by the ``openssl`` command: keys on the curve P-256, certificates of limited validity.
+certificate contains no addresses, so that a node may move to another machine. Keys and certificates
+are created by the ``openssl`` command: keys on the curve P-256, certificates of limited validity.
 """
 
 from __future__ import annotations
