@@ -425,6 +425,14 @@ def test_files_end_with_one_newline() -> None:
     assert [p for p, t in ends.items() if not t.endswith("\n") or t.endswith("\n\n")] == []
 
 
+def test_no_table_is_interrupted() -> None:
+    """In Markdown, rows after an empty line are text, unless they begin another table."""
+    rows = re.compile(r"^\|.*\n\n(\|.*)\n(?!\|[-:|])", re.MULTILINE)
+    pages = {path: text(path) for path in ("README.md", *files(("docs", "benchmarks"), ".md"))}
+    assert len(pages) > 30
+    assert {path: found for path, page in pages.items() if (found := rows.findall(page))} == {}
+
+
 def test_files_are_not_too_long() -> None:
     counts = {path: text(path).count("\n") for path in MODULES + UNITS}
     most = {p: TEST_LINES if "test" in p else LINES for p in counts}
