@@ -141,7 +141,7 @@ def test_top_shows_rates_between_two_readings(job: Cluster) -> None:
 @pytest.mark.skipif(not has_tls(), reason="geomx was built without TLS")
 def test_with_certificates_strangers_read_nothing(job: Cluster, tmp_path: Path) -> None:
     worker, server = job.workers[0], job.party_of(job.workers[0]).server
-    make(tmp_path, [worker, server])
+    make(tmp_path, job)
     files = {node: paths(folder_of(tmp_path, node.name)) for node in (worker, server)}
     port = free_port(1)
     served = serve("127.0.0.1", port, metrics_of(job, worker.name, server.name), files[worker])
