@@ -232,6 +232,10 @@ class Reader:
 
     def new(self) -> Iterable[Note]:
         """Yield the notes whose lines were completed since the last call."""
+        return map(json.loads, self.lines())
+
+    def lines(self) -> Iterable[str]:
+        """Yield these lines themselves."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read)
@@ -241,4 +245,4 @@ class Reader:
         complete = data[: data.rfind(b"\n") + 1]
         self._read += len(complete)
         for line in complete.splitlines():
-            yield json.loads(line)
+            yield line.decode()

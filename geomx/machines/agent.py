@@ -32,8 +32,8 @@ from typing import IO, Literal
 from geomx.live.access import TLS, write_files
 from geomx.live.descriptors import readable
 from geomx.live.exit_status import INTERRUPTED
+from geomx.live.journal import Reader, stem
 from geomx.live.journal import path as file_of
-from geomx.live.journal import stem
 from geomx.live.lifetime import LEAVE, Tied
 from geomx.machines.frames import ELSEWHERE, PIECE_BYTES, SILENCE_S, FrameWriter, Opening
 
@@ -229,10 +229,9 @@ class _Attached:
         self._writer = FrameWriter(sys.stdout.buffer)
         self._stem = stem(folder, opening.name)
         self._stem.parent.mkdir()
-        self._notes = {"note": self._stem}  # files of notes by their frames
+        self._notes = {"note": Reader(self._stem)}  # by their frames
         if opening.stands_by:
-            self._notes["taken"] = stem(folder, opening.stands_by)
-        self._told = dict.fromkeys(self._notes, 0)  # bytes of these that have been sent
+            self._notes["taken"] = Reader(stem(folder, opening.stands_by))
         self._beats: deque[tuple[int, float]] = deque()  # beats to be answered
         self._gone = threading.Lock()
         self._journal = _journal(opening) if opening.journals else None
@@ -310,17 +309,9 @@ class _Attached:
             self._tell_notes()
 
     def _tell_notes(self) -> None:
-        for frame, of in self._notes.items():
-            file = file_of(of, ".jsonl")
-            if not file.exists():
-                continue
-            with file.open("rb") as notes:
-                notes.seek(self._told[frame])
-                data = notes.read()
-            complete = data[: data.rfind(b"\n") + 1]
-            self._told[frame] += len(complete)
-            for line in complete.splitlines():
-                self._writer.say(**{frame: line.decode()})
+        for frame, notes in self._notes.items():
+            for line in notes.lines():
+                self._writer.say(**{frame: line})
 
     def _tell_files(self) -> None:
         """Send the final parameters, if this node wrote any."""
