@@ -10,12 +10,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import geomx
+from geomx.config.compose import compose
 from geomx.limits.rules import Program
 from tests.strangers import accel, install
 
@@ -181,6 +183,25 @@ def test_two_concurrent_runs(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert {seed: results.summary["seed"] for seed, results in found.items()} == {1: 1, 2: 2}
+
+
+def test_threads_compose_at_the_same_time(tmp_path: Path) -> None:
+    """Hydra's state is global: without a lock, most of these calls end with its errors."""
+    often = sys.getswitchinterval()
+
+    def seeds(seed: int) -> list[int]:
+        return [
+            compose([f"seed={seed}", f"hydra.run.dir={tmp_path / f'{seed}-{run}'}"])[0].seed
+            for run in range(5)
+        ]
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            found = list(threads.map(seeds, range(3)))
+    finally:
+        sys.setswitchinterval(often)
+    assert found == [[seed] * 5 for seed in range(3)]
 
 
 # ---- arguments and results ----

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from contextvars import ContextVar
@@ -75,18 +76,9 @@ def compose(
         ConfigError: The overrides do not describe an experiment.
         PluginError: A plugin violates its contract.
     """
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
-
     registry = registry or Registry.discover()
-    opened = initialize_config_module
-    with (
-        _explained(overrides, registry),
-        _set_aside(),
-        opened(CONF, job_name="geomx", version_base="1.3"),
-    ):
-        translated = prepare(overrides, registry)
-        config = hydra_compose("config", overrides=translated, return_hydra_config=True)
+    with _explained(overrides, registry):
+        translated, config = _composed(overrides, registry)
         experiment = _experiment(config, config.hydra.runtime.choices, overrides, registry)
         if directory is None:
             directory = _run_directory(config)
@@ -95,6 +87,31 @@ def compose(
         (directory / ".hydra").mkdir(exist_ok=True)
         OmegaConf.save(OmegaConf.create(list(translated)), directory / ".hydra/overrides.yaml")
         return experiment, directory
+
+
+# Hydra's state is global to the process, but experiments may be composed in any thread. A child
+# process must not inherit the lock while a thread that it does not have holds it.
+_one_thread = threading.RLock()
+os.register_at_fork(
+    before=_one_thread.acquire,
+    after_in_parent=_one_thread.release,
+    after_in_child=_one_thread.release,
+)
+
+
+def _composed(overrides: Sequence[str], registry: Registry) -> tuple[list[str], Any]:
+    """Return the overrides in Hydra's syntax, and the configuration that Hydra makes of them."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+
+    with (
+        _one_thread,
+        _set_aside(),
+        initialize_config_module(CONF, job_name="geomx", version_base="1.3"),
+    ):
+        translated = prepare(overrides, registry)
+        config = hydra_compose("config", overrides=translated, return_hydra_config=True)
+        return translated, config
 
 
 @contextmanager
@@ -109,12 +126,13 @@ def _set_aside() -> Iterator[None]:
 
 
 def _run_directory(config: Any) -> Path:
-    before = HydraConfig.instance().cfg
-    HydraConfig.instance().set_config(config)
-    try:
-        return Path(config.hydra.run.dir).absolute()
-    finally:
-        HydraConfig.instance().cfg = before
+    with _one_thread:
+        before = HydraConfig.instance().cfg
+        HydraConfig.instance().set_config(config)
+        try:
+            return Path(config.hydra.run.dir).absolute()
+        finally:
+            HydraConfig.instance().cfg = before
 
 
 _sweep: ContextVar[Path | None] = ContextVar("sweep", default=None)
