@@ -352,9 +352,10 @@ def test_mpq_equals_its_two_codecs(network: Build, tiny: Workload, simulate: Bui
 @pytest.mark.parametrize(
     ("name", "least"),
     [
-        # Without codecs 0.969 to 0.972; with the optimizer on sparse sums 0.87 to 0.92.
-        pytest.param("bisparse", 0.955, marks=pytest.mark.needs("bisparse")),
-        pytest.param("mpq", 0.955, marks=pytest.mark.needs("mpq", "bisparse", "fp16")),
+        # Without codecs 0.969 to 0.972, of which these may lose a point; with the optimizer on
+        # sparse sums 0.87 to 0.92.
+        pytest.param("bisparse", 0.96, marks=pytest.mark.needs("bisparse")),
+        pytest.param("mpq", 0.96, marks=pytest.mark.needs("mpq", "bisparse", "fp16")),
         pytest.param("twobit", 0.85, marks=pytest.mark.needs("twobit")),
     ],
 )

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from geomx.config.compose import compose
+from geomx.options.schema import RuntimeOptions
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
@@ -18,11 +21,13 @@ from sim_vs_live.draw import (
     Combination,
     Place,
     draw,
+    write_network,
 )
 from sim_vs_live.judge import GOALS, judge, row_of
 from sim_vs_live.measure import measure
 from sim_vs_live.pace import batch_s, keepable, slowed, slower
-from sim_vs_live.page import FIGURES, in_full, overview
+from sim_vs_live.page import FIGURES, in_full, overview, title
+from sim_vs_live.scenarios import OUTAGE_S, events, write_scenario
 from sim_vs_live.study import published
 
 
@@ -119,6 +124,23 @@ def test_different_bytes_on_one_link_are_found():
     assert figures["bytes_worst"] == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize("emulate", ["shaper", "netns"])
+def test_drawn_scenarios_fit_the_place(emulate: str, tmp_path: Path):
+    """They follow from the seed, and are no reason to call a member lost."""
+    assert events(1, place(), 4.0, emulate) == events(1, place(), 4.0, emulate)
+    assert OUTAGE_S[1] < RuntimeOptions().failure_timeout_s
+    drawn = [events(seed, place(), 4.0, emulate) for seed in range(40)]
+    kinds = {key for some in drawn for event in some for key in event}
+    assert {"set", "slow", "pause", "cut"} <= kinds
+    assert ("traffic" in kinds) == (emulate == "netns")
+    network = tmp_path / "network.yaml"
+    write_network(place(), network)
+    for number, some in enumerate(drawn[:8]):
+        write_scenario(some, file := tmp_path / f"{number}.yaml")
+        compose([f"network={network}", f"scenario={file}", "mode=live", f"emulate={emulate}",
+                 f"hydra.run.dir={tmp_path / str(number)}"])  # fmt: skip
+
+
 # ---- published results ----
 
 
@@ -138,9 +160,10 @@ def test_a_published_study_has_its_figures_all_errors_and_the_worst_combinations
 def test_the_page_has_the_figures_of_the_results():
     """The table of docs/fidelity.md equals the published studies and goals."""
     studies = json.loads((ROOT / "benchmarks/results/fidelity.json").read_text("utf-8"))
-    named = {(one["emulate"], one["seed"]): one["figures"] for one in studies}
-    order = [*[("shaper", seed) for seed in (1, 2)], *[("netns", seed) for seed in (1, 2, 3, 4)]]
-    assert sorted(order) == sorted(named)
+    named = {title(one): one["figures"] for one in studies}
+    order = [f"shaper, seed {seed}" for seed in (1, 2)]
+    order += [f"netns, seed {seed}" for seed in (1, 2, 3, 4)]
+    assert sorted(order) == sorted(name for name in named if "scenarios" not in name)
     text = (ROOT / "docs/fidelity.md").read_text("utf-8")
     table = text.partition("<!-- measured -->\n")[2].partition("<!-- end -->")[0]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]

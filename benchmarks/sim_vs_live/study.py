@@ -20,7 +20,8 @@ from sim_vs_live.draw import Combination, draw, write_network
 from sim_vs_live.judge import judge, row_of, tables
 from sim_vs_live.measure import measure, phases, traffic
 from sim_vs_live.pace import keepable, slower
-from sim_vs_live.page import in_full, overview, worst
+from sim_vs_live.page import in_full, overview, title, worst
+from sim_vs_live.scenarios import events, write_scenario
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 PUBLISHED = "fidelity"
@@ -33,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     console = Console(width=None if Console().is_terminal else 140)
     emulate = _value(options.overrides, "emulate") or "shaper"
-    place = options.directory / f"seed{options.seed}_{emulate}"
+    kind = f"{emulate}_scenarios" if options.scenarios else emulate
+    place = options.directory / f"seed{options.seed}_{kind}"
     drawing = console.status("drawing combinations")
     with drawing:
         drawn = draw(options.seed, options.combinations, options.seconds, options.overrides)
@@ -57,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     study = {
         "seed": options.seed,
         "emulate": emulate,
+        "scenarios": options.scenarios,
         "words": options.overrides,
         "repeats": options.repeats,
         "geomx": __version__,
@@ -72,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "rows": rows,
     }
     (place / "fidelity.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
-    text = in_full(rows, figures, f"emulate={emulate}, seed {options.seed} ({study['machine']})")
+    heading = f"{title(study)} ({study['machine']})"
+    text = in_full(rows, figures, heading)
     (place / "fidelity.md").write_text(text, encoding="utf-8")
     for table in tables(rows, figures, emulate):
         console.print(table)
@@ -91,6 +95,13 @@ def _measured(one: Combination, place: Path, options: argparse.Namespace) -> dic
     if not network.exists():
         write_network(one.place, network)
     words = [*one.overrides(network), *options.overrides]
+    if options.scenarios:
+        emulate = _value(options.overrides, "emulate") or "shaper"
+        scenario = place / f"scenario{one.place.number:02d}.yaml"
+        if not scenario.exists():
+            drawn = events(options.seed, one.place, options.seconds, emulate)
+            write_scenario(drawn, scenario)
+        words.append(f"scenario={scenario}")
     sim, live = measure(words, directory, options.repeats)
     return row_of(one.own, one.place.number, _taken(sim), [_taken(run) for run in live])
 
@@ -110,10 +121,9 @@ def _publish(study: dict[str, Any]) -> None:
     """Add the study to the committed results, replacing an earlier one of the same kind."""
     path = RESULTS / f"{PUBLISHED}.json"
     studies = json.loads(path.read_text("utf-8")) if path.exists() else []
-    kind = ("seed", "emulate")
-    studies = [old for old in studies if any(old[key] != study[key] for key in kind)]
+    studies = [old for old in studies if title(old) != title(study)]
     studies.append(published(study))
-    studies.sort(key=lambda one: (one["emulate"], one["seed"]))
+    studies.sort(key=lambda one: (one["emulate"], one.get("scenarios", False), one["seed"]))
     lines = ",\n".join(map(json.dumps, studies))
     path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     (RESULTS / f"{PUBLISHED}.md").write_text(overview(studies), encoding="utf-8")
@@ -137,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Compare drawn simulations with live runs.")
     parser.add_argument("--combinations", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scenarios", action="store_true", help="draw events of every place too")
     parser.add_argument("--repeats", type=int, default=3, help="live runs of each combination")
     parser.add_argument("--seconds", type=float, default=4.0, help="about so long a run takes")
     parser.add_argument(

@@ -19,13 +19,16 @@
 // Formulas and where they come from
 //   initial window    10 segments of 1448 B                           RFC 6928; 1500 - 20 - 20 - 12
 //   growth            W += bytes acknowledged, if at least W / 2      RFC 5681 3.1, Linux
-//                     were under way; so up to 2 W_max, of which      tcp_is_cwnd_limited
-//                     no more than W_max are ever under way; while
-//                     bbr paces, until 2.885 E RTT + 3 quanta         tcp_bbr.c, bbr_set_cwnd
+//                     were under way; so up to 2 W_max (cubic, reno:  tcp_is_cwnd_limited
+//                     2.4 W_max), of which no more than W_max are     measured; unpaced segments
+//                     ever under way; while bbr paces, until          share buffers
+//                     2.885 E RTT + 3 quanta                          tcp_bbr.c, bbr_set_cwnd
 //   rounds unfilled   ceil(log2(b / w0 + 1))                          follows; Cardwell et al. 2000
 //   window limit      rate <= W_max / RTT, W_max 2.75e6 B             stock Linux (4 MiB tcp_wmem)
 //   idle restart      cubic, reno: W halves per RTO of idleness,      RFC 7661, Linux
-//                     not below w0; RTO = RTT + 200 ms                tcp_cwnd_restart, TCP_RTO_MIN
+//                     not below w0; RTO = RTT + 200 ms + the time in  tcp_cwnd_restart, TCP_RTO_MIN
+//                     which the last round left + V; V = 2 RTT -      tcp_rtt_estimator
+//                     200 ms at first, 3/4 of it after each round
 //                     bbr: keeps its estimate                         BBR draft, "restart from idle"
 //   bbr's pacing      2.885 E, where E is the most that was ever      BBR draft, "startup", Linux
 //                     delivered per second: w0 / RTT at first;        bbr_init_pacing_rate_from_rtt
@@ -80,6 +83,8 @@ inline constexpr double kNews = 1.0001;                      // a larger factor 
 inline constexpr double kFullGrowth = 1.25;                  // a round below it finds the path full
 inline constexpr int kFullRounds = 3;                        // after this many of them the path is full
 inline constexpr Time kRtoMargin = 200 * kMillisecond;
+inline constexpr double kCalmer = 0.75;                      // of the timeout's V, per round
+inline constexpr double kUnpacedGrowth = 1.2;                // of W_max, without pacing: see above
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 enum class Congestion : std::uint8_t { kBbr, kCubic, kReno };
@@ -130,7 +135,8 @@ class TcpRamp {
       : options_(options),
         limited_(options.rtt >= kLocalRtt && options.window_limit < kInfinity),
         window_(std::min(options.initial_window, options.window_limit)),
-        floor_(window_) {}
+        floor_(window_),
+        variation_(static_cast<double>(std::max<Time>(2 * options.rtt - kRtoMargin, 0))) {}
 
   // The connection has data to send again. Applies the effects of idle time since `End`.
   void Begin(Time now) {
@@ -140,9 +146,9 @@ class TcpRamp {
       round_start_ = now;
       fresh_ = true;
     } else if (now >= round_start_ + options_.rtt) {
+      Time rounds = (now - last_) / Timeout();
       CloseRound();
       if (options_.congestion != Congestion::kBbr) {
-        Time rounds = (now - last_) / (options_.rtt + kRtoMargin);
         for (; rounds > 0 && window_ > floor_; --rounds) window_ = std::max(window_ / 2, floor_);
       }
       round_start_ = now;
@@ -176,6 +182,7 @@ class TcpRamp {
       if (Grown(per_round) > window_) continue;
       const Time whole = (now - end) / rtt;
       if (whole > 0) LearnRounds(per_round, whole);
+      Calm(whole);
       rest -= per_round * static_cast<double>(whole);
       round_start_ += whole * rtt;
       last_ = round_start_;
@@ -202,7 +209,8 @@ class TcpRamp {
   void End(Time now) {
     if (!limited_) return;
     last_ = now;
-    const double rate = Rate(round_sent_, UsedUp() ? spread_ : now - round_start_);
+    waited_ = UsedUp() ? spread_ : now - round_start_;
+    const double rate = Rate(round_sent_, waited_);
     Learn(rate);
     delivered_ = std::max(delivered_, rate);
   }
@@ -254,6 +262,10 @@ class TcpRamp {
     digest.Add(static_cast<double>(spread_before_));
     digest.Add(static_cast<double>(UsedUp() ? spread_ : 0));
     digest.Add(std::uint64_t{fresh_});
+    if (options_.congestion != Congestion::kBbr) {
+      digest.Add(variation_);
+      digest.Add(static_cast<double>(waited_));
+    }
     digest.Moment(round_start_);
     digest.Moment(last_);
   }
@@ -288,7 +300,20 @@ class TcpRamp {
   double Grown(double sent) const {
     const double wanted = kPacingGain * estimate_ * Seconds(options_.rtt) + 3 * Quantum();
     if (Paced() ? window_ >= wanted : 2 * sent < window_) return window_;
-    return std::min(2 * options_.window_limit, window_ + std::min(sent, window_));
+    const double most = options_.congestion == Congestion::kBbr ? 1.0 : kUnpacedGrowth;
+    return std::min(2 * most * options_.window_limit, window_ + std::min(sent, window_));
+  }
+
+  // The kernel's retransmission timeout.
+  Time Timeout() const {
+    return options_.rtt + waited_ + kRtoMargin + static_cast<Time>(variation_);
+  }
+
+  // Round trips were measured in `rounds` rounds; below a millisecond their variation is none.
+  void Calm(Time rounds) {
+    if (variation_ <= 0.0) return;
+    variation_ *= std::pow(kCalmer, static_cast<double>(rounds));
+    if (variation_ < static_cast<double>(kMillisecond)) variation_ = 0.0;
   }
 
   bool Paced() const {
@@ -347,6 +372,7 @@ class TcpRamp {
 
   void CloseRound() {
     window_ = Grown(round_sent_);
+    Calm(1);
     round_sent_ = 0.0;
     fresh_ = false;
   }
@@ -355,6 +381,8 @@ class TcpRamp {
   bool limited_;
   double window_;           // bytes that may leave in the current round
   double floor_;            // idleness does not shrink it further
+  double variation_;        // nanoseconds, V above
+  Time waited_ = 0;         // for which the last bytes of the latest transfer left
   double round_sent_ = 0.0;
   Time round_start_ = 0;
   Time last_ = 0;           // of the last Begin, Sent or End

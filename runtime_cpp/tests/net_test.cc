@@ -467,8 +467,9 @@ TEST(ramp_sends_a_window_at_the_links_rate_after_a_pause) {
   }
 }
 
-TEST(ramp_grows_to_twice_the_window_limit) {
-  // One timeout of idleness therefore does not limit a full window; a second one halves it.
+TEST(ramp_grows_beyond_the_window_limit) {
+  // One timeout of idleness therefore does not limit a full window; a second one halves it. The last bytes
+  // waited for a round trip, which makes the timeout longer.
   RampOptions options;
   options.rtt = 100 * kMillisecond;
   options.congestion = Congestion::kCubic;
@@ -476,11 +477,38 @@ TEST(ramp_grows_to_twice_the_window_limit) {
   for (const int timeouts : {1, 2}) {
     TcpRamp ramp(options);
     ramp.Begin(0);
-    ramp.Sent(20e6, 2 * kSecond);
-    ramp.End(2 * kSecond);
-    CHECK_NEAR(ramp.window(), 2e6, 1e-6);
-    ramp.Begin(2 * kSecond + timeouts * (options.rtt + kRtoMargin));
-    CHECK_NEAR(ramp.window(), 2e6 / (1 << timeouts), 1e-6);
+    ramp.Sent(19.8e6, 1980 * kMillisecond);
+    ramp.End(1980 * kMillisecond);
+    CHECK_NEAR(ramp.window(), 2.4e6, 1e-6);
+    const Time timeout = options.rtt + 80 * kMillisecond + kRtoMargin;
+    ramp.Begin(1980 * kMillisecond + timeouts * timeout);
+    CHECK_NEAR(ramp.window(), 2.4e6 / (1 << timeouts), 1e-6);
+  }
+}
+
+TEST(ramp_of_a_young_connection_waits_longer_before_it_shrinks) {
+  // At first the kernel's timeout is three round trips; every round takes a quarter of the difference.
+  RampOptions options;
+  options.rtt = 400 * kMillisecond;
+  options.congestion = Congestion::kReno;
+  double variation = 2.0 * 400 * kMillisecond - kRtoMargin;
+  for (int rounds = 1; rounds <= 6; ++rounds) {
+    variation *= 0.75;
+    const Time timeout = options.rtt + kRtoMargin + static_cast<Time>(variation);
+    for (const Time early : {Time{0}, kMillisecond}) {
+      TcpRamp ramp(options);
+      ramp.Begin(0);
+      Time now = 0;
+      for (int round = 0; round < rounds; ++round) {
+        ramp.Sent(ramp.window(), now);
+        now += options.rtt;
+        ramp.Sent(0.0, now);
+      }
+      ramp.End(now);
+      const double grown = ramp.window();
+      ramp.Begin(now + timeout - early);
+      CHECK_NEAR(ramp.window(), early > 0 ? grown : grown / 2, 1e-6);
+    }
   }
 }
 

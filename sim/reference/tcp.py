@@ -20,6 +20,9 @@ PACING_GAIN = 2.885
 QUANTUM_SHARE, QUANTUM_S = 0.2, 1 / 1024
 NEWS, FULL_GROWTH, FULL_ROUNDS = 1.0001, 1.25, 3
 RTO_MARGIN_NS = 200_000_000
+CALMER = 0.75
+"""What a round leaves of the timeout's first addition."""
+UNPACED_GROWTH = 1.2
 
 
 class Tcp:
@@ -53,6 +56,8 @@ class Tcp:
         self.full_rounds = 0  # consecutive rounds without growth
         self.spread_ns = self.spread_before_ns = 0  # within which a window left
         self.sent_before = 0.0
+        self.variation_ns = float(max(2 * rtt_ns - RTO_MARGIN_NS, 0))
+        self.waited_ns = 0  # for which the last bytes of the latest transfer left
 
     # ---- what happens ----
 
@@ -64,9 +69,10 @@ class Tcp:
         if not self.used:
             self.round_ns, self.fresh = now, True
         elif now >= self.round_ns + self.rtt_ns:
+            timeouts = (now - self.last_ns) // self._timeout_ns
             self._close_round()
             if not self.bbr:  # the window halves per timeout of idleness
-                for _ in range((now - self.last_ns) // (self.rtt_ns + RTO_MARGIN_NS)):
+                for _ in range(timeouts):
                     self.window = max(self.window / 2, self.floor)
             self.round_ns, self.spread_before_ns, self.sent_before = now, 0, 0.0
             self.fresh = now - self.last_ns >= self.rtt_ns
@@ -95,6 +101,7 @@ class Tcp:
                 continue
             if whole := (now - end) // self.rtt_ns:
                 self._learn_rounds(per_round, whole)
+            self._calm(whole)
             rest -= per_round * whole
             self.round_ns += whole * self.rtt_ns
             self.last_ns = self.round_ns
@@ -108,8 +115,8 @@ class Tcp:
         """The connection has nothing to send."""
         if self.limited:
             self.last_ns = now
-            lasted = self.spread_ns if self._used_up else now - self.round_ns
-            self._learn(self._rate(self.sent, lasted))
+            self.waited_ns = self.spread_ns if self._used_up else now - self.round_ns
+            self._learn(self._rate(self.sent, self.waited_ns))
 
     def change(self, rtt_ns: int, window_limit: float, rate_limit: float, now: int) -> None:
         """The path is another one from now on; the window stays."""
@@ -171,10 +178,21 @@ class Tcp:
         wanted = PACING_GAIN * self.estimate * (self.rtt_ns / NS) + 3 * self._quantum
         if self.window >= wanted if self._paced else 2 * sent < self.window:
             return self.window
-        return min(2 * self.limit, self.window + min(sent, self.window))
+        most = 1.0 if self.bbr else UNPACED_GROWTH
+        return min(2 * most * self.limit, self.window + min(sent, self.window))
+
+    @property
+    def _timeout_ns(self) -> int:
+        return self.rtt_ns + self.waited_ns + RTO_MARGIN_NS + int(self.variation_ns)
+
+    def _calm(self, rounds: int) -> None:
+        self.variation_ns *= CALMER**rounds
+        if self.variation_ns < 1e6:
+            self.variation_ns = 0.0
 
     def _close_round(self) -> None:
         self.window = self._grown(self.sent)
+        self._calm(1)
         self.sent, self.fresh = 0.0, False
 
     # ---- bbr's pacing ----
