@@ -5,6 +5,7 @@ The policy of local servers is tested in plugins/halos/halos_test.cc, under draw
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -173,51 +174,22 @@ def test_both_modes_agree(tmp_path: Path, seed: int) -> None:
 # ---- the mechanism, by a policy in Python ----
 
 
-class Mean:
-    """A party's model in numpy: the same as the native one without momentum."""
+def documented() -> dict[str, Any]:
+    """Return the classes of the example in docs/write_a_plugin.md."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "write_a_plugin.md").read_text("utf-8")
+    space: dict[str, Any] = {}
+    (source,) = re.findall(r"```python\n(import geomx\n\n\nclass OwnModel.*?)```", page, re.DOTALL)
+    exec(source, space)
+    return space
 
-    def __init__(self, k: int, alpha: float, rate: float) -> None:
-        self.k, self.alpha, self.rate = k, np.float32(alpha), np.float32(rate)
-        self.models: dict[tuple[int, int], Any] = {}
-        self.given: dict[tuple[tuple[int, int], int], Any] = {}
-        self.counts: dict[tuple[int, int], int] = {}
-        self.ended: set[tuple[int, int]] = set()
 
-    def initial(self, shard: tuple[int, int], value: Any) -> None:
-        self.models[shard] = self.first = [value, value]  # and the origin of moves
-        self.start = {**getattr(self, "start", {}), shard: value}
-
-    def update(self, shard: tuple[int, int], worker: int, round_number: int, value: Any) -> Any:
-        model, origin = self.models[shard]
-        change = self.given.get((shard, worker), self.start[shard]) - value
-        model = model - self.rate * change
-        self.models[shard] = [model, origin]
-        self.given[shard, worker] = model
-        self.counts[shard] = self.counts.get(shard, 0) + 1
-        return model
-
-    def send(self, shard: tuple[int, int], ends: bool) -> Any:
-        if not ends and self.counts.get(shard, 0) < self.k:
-            return None
-        self.counts[shard] = 0
-        self.ended |= {shard} if ends else set()
-        model, origin = self.models[shard]
-        self.models[shard] = [model, model]
-        return origin - model
-
-    def answer(self, shard: tuple[int, int], value: Any) -> Any:
-        if shard in self.ended:
-            return value
-        model, origin = self.models[shard]
-        shift = self.alpha * (value - model)
-        self.models[shard] = [model + shift, origin + shift]
-        return value
+OwnModel: Any = documented()["OwnModel"]
 
 
 class InPython(HalosPolicy):
     def party_policy(self, cluster: Any, party: Any) -> Any:
         rate = len(cluster.parties) / len(cluster.workers)
-        return Mean(self.config.k, self.config.alpha, rate)
+        return OwnModel(self.config.k, self.config.alpha, rate)
 
 
 def with_policy(make: Any) -> Any:
@@ -248,6 +220,14 @@ def test_a_party_model_in_python_does_the_same(
         assert close(ours.parameters, theirs.parameters, 1e-6)
 
 
+def test_the_example_of_the_documentation_learns(
+    network: Build, tiny: Workload, simulate: Build
+) -> None:
+    registry = with_policy(lambda cluster: documented()["Apart"]())
+    run = simulate(network(1, 2), tiny, ("apart", {}), registry=registry, iterations=160)
+    assert run.results.summary["accuracy"]["final"] > 0.8
+
+
 def test_a_sum_is_no_model(network: Build, tiny: Workload, simulate: Build) -> None:
     """A policy of workers that do not wait needs a PartyModel; its send must end with a value."""
 
@@ -255,7 +235,7 @@ def test_a_sum_is_no_model(network: Build, tiny: Workload, simulate: Build) -> N
         def party_policy(self, cluster: Any, party: Any) -> Any:
             return None
 
-    class Silent(Mean):
+    class Silent(OwnModel):
         def send(self, shard: tuple[int, int], ends: bool) -> Any:
             return None
 
