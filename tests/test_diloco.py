@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +15,7 @@ from geomx.options.schema import SimOptions
 from geomx.plugin.registry import Registry
 from geomx.plugins.diloco import DiLoCoConfig, DiLoCoPolicy
 from geomx.workload import Workload
+from tests.guide import documented
 from tests.laws import PARTIES, Build, by_hand, close, expected_bytes, registry_with, same
 from tests.outer_laws import is_refused, on_tiny
 from tests.strangers import install
@@ -211,11 +211,9 @@ def test_the_example_of_the_documentation_runs(
     network: Build, tiny: Workload, simulate: Build
 ) -> None:
     """Fragments of every other tensor, whose answers are mixed two steps later."""
-    page = (ROOT / "docs" / "write_a_plugin.md").read_text(encoding="utf-8")
-    space: dict[str, Any] = {}
-    (source,) = re.findall(r"```python\n(import geomx\n.*?class Halves.*?)```", page, re.DOTALL)
-    exec(source, space)
-    policy = type("Both", (space["Halves"], DiLoCoPolicy), {})(DiLoCoConfig(outer_momentum=0.0))
+    policy = type("Both", (documented("Halves"), DiLoCoPolicy), {})(
+        DiLoCoConfig(outer_momentum=0.0)
+    )
     run = simulate(network(1, 2), tiny, ("halves", {}), registry=with_policy(policy), iterations=30)
     # Initial values; two tensors after steps 0, 8, 16, 24, one after 4, 12, 20, 28; all in the end.
     assert run.stats("worker")["rounds"] == 3 * (3 + 2 * 4 + 4 + 3)

@@ -5,7 +5,6 @@ The policy of local servers is tested in plugins/halos/halos_test.cc, under draw
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import geomx
 from geomx.errors import PluginError
 from geomx.plugins.halos import HalosConfig, HalosPolicy
 from geomx.workload import Workload
+from tests.guide import documented
 from tests.laws import Build, Run, by_hand, close, expected_bytes, registry_with, same
 from tests.outer_laws import is_refused, on_tiny
 
@@ -174,16 +174,7 @@ def test_both_modes_agree(tmp_path: Path, seed: int) -> None:
 # ---- the mechanism, by a policy in Python ----
 
 
-def documented() -> dict[str, Any]:
-    """Return the classes of the example in docs/write_a_plugin.md."""
-    page = (Path(__file__).resolve().parents[1] / "docs" / "write_a_plugin.md").read_text("utf-8")
-    space: dict[str, Any] = {}
-    (source,) = re.findall(r"```python\n(import geomx\n\n\nclass OwnModel.*?)```", page, re.DOTALL)
-    exec(source, space)
-    return space
-
-
-OwnModel: Any = documented()["OwnModel"]
+OwnModel: Any = documented("OwnModel")
 
 
 class InPython(HalosPolicy):
@@ -223,7 +214,7 @@ def test_a_party_model_in_python_does_the_same(
 def test_the_example_of_the_documentation_learns(
     network: Build, tiny: Workload, simulate: Build
 ) -> None:
-    registry = with_policy(lambda cluster: documented()["Apart"]())
+    registry = with_policy(lambda cluster: documented("Apart")())
     run = simulate(network(1, 2), tiny, ("apart", {}), registry=registry, iterations=160)
     assert run.results.summary["accuracy"]["final"] > 0.8
 

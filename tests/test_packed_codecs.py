@@ -5,7 +5,6 @@ And the ones that come with geomx: bytes by the formula, and everything kept equ
 from __future__ import annotations
 
 import math
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,11 @@ from geomx.runner import execute
 from geomx.testing import codecs as laws
 from geomx.testing.worlds import SMALLEST, build
 from geomx.workload import Workload
+from tests.guide import documented
 from tests.laws import FRAME_BYTES, Build, close, registry_with, same
 from tests.test_library_codecs import library
 
 HEADER = 80
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "write_a_plugin.md"
 
 # The mean of every 16 values, which all of them become.
 MEANS = """
@@ -57,12 +56,7 @@ GEOMX_CODEC(Means)
 
 def of_the_page() -> Any:
     """Return a codec of the class in docs/write_a_plugin.md."""
-    text = PAGE.read_text(encoding="utf-8")
-    source = re.search(r"```python\n(import numpy.*?)```", text, re.DOTALL)
-    assert source
-    space: dict[str, Any] = {}
-    exec(source[1], space)
-    return space["TwoOfSixteen"]()
+    return documented("TwoOfSixteen")()
 
 
 class Blocks:

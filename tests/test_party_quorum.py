@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import geomx
 from geomx import runner
 from geomx.errors import PluginError
 from geomx.results.results import Results
+from tests.guide import documented
 from tests.late import (
     Buffer,
     Confused,
@@ -183,16 +183,10 @@ def test_a_policy_in_python_does_the_same(network: Build, tiny: Any, simulate: B
 def test_the_documented_policy_waits_for_all_but_one(
     network: Build, tiny: Any, simulate: Build
 ) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "write_a_plugin.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (source,) = [block for block in blocks if "class WithoutStragglers" in block]
-    space: dict[str, Any] = {}
-    exec(source, space)
-
     class Own:
         @geomx.hookimpl
         def geomx_sync_policy(self, cluster: Any) -> geomx.SyncPolicy:
-            policy: geomx.SyncPolicy = space["WithoutStragglers"]()
+            policy: geomx.SyncPolicy = documented("WithoutStragglers")()
             return policy
 
     registry = registry_with(own=("sync", Own()))

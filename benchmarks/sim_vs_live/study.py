@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with progress(len(drawn), "combinations") as advance:
         for one in drawn:
             try:
-                rows.append(_measured(one, place, options))
+                rows.append(_measured(one, place, options, emulate))
             except GeomxError as error:
                 failures.append({"words": list(one.own), "place": one.place.number,
                                  "reason": str(error)})  # fmt: skip
@@ -89,14 +89,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(f"{place}/fidelity.json", highlight=False)
 
 
-def _measured(one: Combination, place: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _measured(
+    one: Combination, place: Path, options: argparse.Namespace, emulate: str
+) -> dict[str, Any]:
     directory = place / f"{one.number:03d}"
     network = place / f"place{one.place.number:02d}.yaml"
     if not network.exists():
         write_network(one.place, network)
     words = [*one.overrides(network), *options.overrides]
     if options.scenarios:
-        emulate = _value(options.overrides, "emulate") or "shaper"
         scenario = place / f"scenario{one.place.number:02d}.yaml"
         if not scenario.exists():
             drawn = events(options.seed, one.place, options.seconds, emulate)
