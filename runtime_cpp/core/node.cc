@@ -96,7 +96,9 @@ bool Node::Expected(const Peers::Neighbour& sender, NodeId from, const Header& h
               sender.child && header.merge_count <= sender.stands_for);
     case Kind::kJoin:
     case Kind::kReady: return scheduler;
-    case Kind::kBarrier: return scheduler && sender.peer->role == Role::kWorker;
+    case Kind::kBarrier:
+      return sender.peer->role == Role::kWorker &&
+             (scheduler || (state_.config.rounds.early && state_.config.role == Role::kServer && sender.child));
     case Kind::kChallenge:
     case Kind::kProof: return false;
     case Kind::kRecords: return state_.config.role == Role::kStandby && sender.parent;

@@ -14,7 +14,8 @@
 // since. Likewise, weights that make the sum smaller apply to changes and not to parameters.
 //
 // A worker's last push is answered when no worker will push again and nothing is left of their contributions:
-// all workers end with the same value, and nothing is left behind at the party when they leave.
+// all workers end with the same value, and nothing is left behind at the party when they leave. A worker that
+// came back after the last round has nothing to push. If it waits at a barrier for such a worker, it is not waited for.
 #include <algorithm>
 #include <utility>
 
@@ -93,7 +94,23 @@ void Server::Give(Shard& shard, NodeId worker) {
   if (!node_.config().parameter_scales.empty()) pace.value = shard.value;
 }
 
+void Server::ComeToBarrier(NodeId worker, Round barrier, Time now) {
+  if (!early()) return;
+  barriers_[worker] = barrier;
+  for (auto& [id, shard] : shards_) Recheck(shard, now);
+}
+
+bool Server::WaitsForLeaving(NodeId worker, const Shard& shard) const {
+  const auto last = [this](NodeId each) {
+    const auto found = barriers_.find(each);
+    return found == barriers_.end() ? 0 : found->second;
+  };
+  const auto holds = [&](NodeId each) { return Present(each) && last(each) < last(worker); };
+  return std::any_of(shard.leaving.begin(), shard.leaving.end(), holds);
+}
+
 void Server::ForgetPushes(NodeId worker, Time now) {
+  barriers_.erase(worker);
   for (auto& [id, shard] : shards_) {
     shard.early->Forget(worker);
     std::erase(shard.answered, worker);
@@ -106,7 +123,7 @@ void Server::ForgetPushes(NodeId worker, Time now) {
 bool Server::HasEnded(const Shard& shard) const {
   const auto& children = node_.config().children;
   return std::all_of(children.begin(), children.end(), [&](NodeId child) {
-    return !Present(child) || shard.early->finished.contains(child);
+    return !Present(child) || !WillPush(child, shard);
   });
 }
 

@@ -46,6 +46,7 @@ void Server::OnControl(NodeId peer, const Message& message, Time now) {
     }
     case Kind::kBye: return Bye(peer, now);
     case Kind::kCommand: return Command(peer, message);
+    case Kind::kBarrier: return ComeToBarrier(peer, message.header.round, now);
     case Kind::kMembers: return OnAdmitted(peer, message.header);
     default: return;
   }
@@ -83,7 +84,7 @@ void Server::ListWaits(Waits& waits) const {
 
 void Server::Exchange(Archive& archive) {
   ExchangeCommon(archive);
-  archive(rejoined_, apart_, begun_, rounds_, undecided_, first_);
+  archive(rejoined_, apart_, begun_, rounds_, undecided_, first_, barriers_);
   ExchangeSpecs(archive, optimizers_);
   archive.Entries(shards_, node_.config());
   for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizers_[shard.parent], id.first);

@@ -112,6 +112,13 @@ class Server final : public ServerRole {
   void Give(Shard& shard, NodeId worker);
   // What `worker` pushed before it was lost is not to be answered.
   void ForgetPushes(NodeId worker, Time now);
+  void ComeToBarrier(NodeId worker, Round barrier, Time now);
+  // Whether `worker` waits at a barrier for one that waits for the answer to its last push of the shard. That
+  // push is answered when no worker will push again, so both would wait for ever.
+  bool WaitsForLeaving(NodeId worker, const Shard& shard) const;
+  bool WillPush(NodeId child, const SummedShard& shard) const override {
+    return ServerRole::WillPush(child, shard) && !WaitsForLeaving(child, static_cast<const Shard&>(shard));
+  }
   // No worker will push the shard again.
   bool HasEnded(const Shard& shard) const;
   // No worker will, and no contribution is left: all end with the current value, or the one that is due.
@@ -172,6 +179,7 @@ class Server final : public ServerRole {
   bool apart_ = false;  // no worker takes part: other parties continue without this one
   std::set<NodeId> undecided_;  // global servers that have not said yet from which round on it takes part again
   Round first_ = 0;             // the latest round that the others have said
+  std::map<NodeId, Round> barriers_;  // the last that each worker came to, with a round policy
 };
 
 }  // namespace geomx

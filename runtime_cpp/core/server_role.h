@@ -204,6 +204,8 @@ class ServerRole : public RoleLogic {
     (void)shard;
     return true;
   }
+  // Whether a child may push the shard again.
+  virtual bool WillPush(NodeId child, const SummedShard& shard) const { return !shard.early->finished.contains(child); }
   // Closes a round that has contributions.
   virtual void CloseOpen(SummedShard& shard, Time now) = 0;
   virtual SummedShard& Find(const ShardId& id) = 0;

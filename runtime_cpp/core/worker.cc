@@ -139,9 +139,10 @@ void Worker::Request(Key key, Time now) {
   }
 }
 
-void Worker::Barrier(Time now) {
-  (void)now;
-  node_.Send(*node_.config().scheduler, ControlMessage(Kind::kBarrier, {}, ++barriers_));
+void Worker::Barrier(Time) {
+  const auto come = [this, at = ++barriers_](NodeId to) { node_.Send(to, ControlMessage(Kind::kBarrier, {}, at)); };
+  if (node_.config().rounds.early) come(node_.config().parents.front());
+  come(*node_.config().scheduler);
 }
 
 void Worker::Command(const std::string& text, Time now, bool unless_given) {

@@ -22,7 +22,6 @@ void DrawPartyRounds(Random& random, Experiment& experiment) {
     return std::make_shared<QuorumRounds>(rounds[party].quorum, rounds[party].deadline);
   };
   experiment.exact = false;
-  experiment.barrier = false;  // docs/faults.md, known failures
   const check::Layout layout(plan);
   const Time step = experiment.compute + 4 * (experiment.lan_delay + experiment.wan_delay);
   for (std::uint64_t i = Between(random, 0, 2); i > 0; --i) {

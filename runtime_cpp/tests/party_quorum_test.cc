@@ -82,6 +82,41 @@ TEST(NobodyIsLateInTheLastRound) {
   check::CheckNoErrors(run);
 }
 
+// One that came back after the last round of the others has nothing to push, and may come to the barrier at
+// the end before them.
+TEST(TheLastRoundDoesNotWaitForAWorkerAtABarrier) {
+  const auto come = [](Node& node, Time now) { node.worker().Barrier(now); };
+  std::vector<Rules> rules(1);
+  Pushing run(3, InParties(rules, {3}));
+  run.PushOf(0, 2, true);
+  run.PushOf(1, 4, true);
+  run.Do(run.workers[2], come);
+  run.Drive(kSecond);
+  CHECK_EQ(run.Rounds(), 1u);
+  CHECK(run.Holds(0, 9) && run.Holds(1, 9));  // for all workers
+  for (std::size_t worker = 0; worker < 2; ++worker) run.Do(run.workers[worker], come);
+  run.Drive(kSecond);
+  CHECK_EQ(run.Count(Event::Kind::kBarrier), 3u);
+  check::CheckNoErrors(run);
+}
+
+// A barrier that all have come to holds nobody up: its workers will push.
+TEST(TheLastRoundWaitsForAWorkerThatWasAtABarrier) {
+  const auto come = [](Node& node, Time now) { node.worker().Barrier(now); };
+  std::vector<Rules> rules(1);
+  Pushing run(3, InParties(rules, {3}));
+  for (const NodeId worker : run.workers) run.Do(worker, come);
+  run.Drive(kSecond);
+  run.PushOf(0, 2, true);
+  run.PushOf(1, 4, true);
+  run.Drive(kSecond);
+  CHECK_EQ(run.Rounds(), 0u);
+  run.PushOf(2, 3, true);
+  run.Drive(kSecond);
+  CHECK_EQ(run.Rounds(), 1u);
+  check::CheckNoErrors(run);
+}
+
 TEST(APartysRoundDoesNotWaitForAKilledWorker) {
   std::vector<Rules> rules(1);
   rules[0].deadline = 1000 * kSecond;
