@@ -100,7 +100,7 @@ TEST(TheLastRoundDoesNotWaitForAWorkerAtABarrier) {
   check::CheckNoErrors(run);
 }
 
-// A barrier that all have come to holds nobody up: its workers will push.
+// Once all workers have come to a barrier, it is released, and the last round waits for all of them again.
 TEST(TheLastRoundWaitsForAWorkerThatWasAtABarrier) {
   const auto come = [](Node& node, Time now) { node.worker().Barrier(now); };
   std::vector<Rules> rules(1);
