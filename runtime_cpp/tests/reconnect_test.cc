@@ -44,14 +44,15 @@ void Break(int fd, bool reset) {
   }
 }
 
-// Breaks random connections until its destruction.
+// Breaks random connections until its destruction, `pause` apart at first, then ever more slowly: a
+// machine that takes long over a greeting would otherwise never end one before its connection breaks.
 class Breaker {
  public:
-  explicit Breaker(std::uint32_t seed, std::chrono::milliseconds pause)
+  explicit Breaker(std::uint32_t seed, std::chrono::duration<double> pause)
       : thread_([this, seed, pause] {
           std::mt19937 random(seed);
-          while (!done_) {
-            std::this_thread::sleep_for(pause);
+          for (auto wait = pause; !done_; wait *= 1.01) {
+            std::this_thread::sleep_for(wait);
             const std::vector<int> all = Connected();
             if (all.empty()) continue;
             Break(all[random() % all.size()], random() % 2 == 0);
