@@ -154,7 +154,7 @@ ROOMS = {
     "kv": "cluster errors experiment frameworks imports live network options plugin virtual"
     " workload",
     "mxnet": "errors frameworks imports kv live virtual",
-    "torch": "errors experiment imports kv live plugin training",
+    "torch": "errors experiment imports kv live plugin training virtual",
     "compat": "errors imports kv live mxnet network options plugin workloads",
     "machines": "cluster config errors experiment live options results terminal",
     "runner": "config errors experiment limits live pages results scenario sim virtual",
@@ -173,7 +173,7 @@ ROOMS = {
 }
 NEED_A_FRAMEWORK = (  # these import MXNet or PyTorch, which are optional
     "geomx.compat.store", "geomx.live.mxnet_exchange", "geomx.live.torch_exchange", "geomx.mxnet",
-    "geomx.virtual.mxnet_exchange",
+    "geomx.virtual.mxnet_exchange", "geomx.virtual.torch_exchange",
     "geomx.workloads.transformer_model",
 )  # fmt: skip
 BY_NAME = {  # files that import by name, with the reason

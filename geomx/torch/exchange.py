@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.torch_exchange import TensorExchange, on_host
+from geomx.virtual.torch_exchange import SimulatedTensorExchange
 
 NO_WEIGHTS = (
     "this worker cannot continue what it or its job had begun: the servers do not have the "
@@ -34,7 +35,8 @@ def claimed(store: kv.KVStore, copy: bool) -> TensorExchange:
     """
     if store.keys:
         raise GeomxError("a process trains once: give one optimizer the parameters of all models")
-    exchange = TensorExchange(store.member.loop, copy=copy)
+    kind = SimulatedTensorExchange if store.member.virtual else TensorExchange
+    exchange = kind(store.member.loop, copy=copy)
     store.use(exchange)
     return exchange
 

@@ -112,8 +112,8 @@ class VirtualLoop(Requests):
             GeomxError: Always.
         """
         raise GeomxError(
-            f"{self._name}: tensors on a GPU cannot be simulated yet: keep them on the CPU, or use "
-            "geomx launch"
+            f"{self._name}: this tensor on a GPU cannot be simulated: train with "
+            "geomx.torch.Optimizer, keep it on the CPU, or use geomx launch"
         )
 
     def wait(self, key: int, round: int, timeout_s: float) -> float:
@@ -203,7 +203,15 @@ class VirtualLoop(Requests):
 
         Args:
             seconds: How long it takes.
+
+        Raises:
+            GeomxError: A GPU computes what is pushed.
         """
+        if self._engine is not None:
+            raise GeomxError(
+                f"{self._name}: groups of processes with tensors on GPUs cannot be simulated: keep "
+                "them on the CPU, or use geomx launch"
+            )
         self._reduce_ns = round(seconds * NS)
 
     def sleep(self, seconds: float) -> None:

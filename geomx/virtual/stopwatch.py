@@ -39,14 +39,15 @@ class Stopwatch:
     def start(self) -> None:
         """Measure from now on."""
         self.ignored_ns = 0
+        self._used_ns = self._used()  # which may wait for the end of what is computed
         self._passed_ns = time.perf_counter_ns()
-        self._used_ns = self._used()
         self._queued_ns = self._queued()
 
     def read(self) -> int:
         """Return the nanoseconds of computing since the last `start`."""
+        used_ns = self._used() - self._used_ns
         passed_ns = time.perf_counter_ns() - self._passed_ns
-        used_ns = min(self._used() - self._used_ns, passed_ns)
+        used_ns = min(used_ns, passed_ns)
         idle_ns = passed_ns - used_ns - (self._queued() - self._queued_ns)
         self.waited_ns = max(0, idle_ns - self.ignored_ns)
         return used_ns
