@@ -73,7 +73,12 @@ class ScriptSteps:
         if took_ns > 0:
             took_ns = round(took_ns * self._multiple())
             started_ns = env.now
-            yield env.timeout(took_ns + self._paused(took_ns))
+            if (cores := self._simulation.cores) is not None:
+                yield cores.compute(took_ns)
+                took_ns = env.now - started_ns
+            paused_ns = self._paused(started_ns, took_ns)
+            if env.now < (until_ns := started_ns + took_ns + paused_ns):
+                yield env.timeout(until_ns - env.now)
             self.compute_ns += took_ns
             self._after_ns += took_ns
             self._span("computing", "compute", started_ns)
@@ -85,9 +90,9 @@ class ScriptSteps:
             self._times = self._simulation.begin(self._worker)
         return self._times
 
-    def _paused(self, took_ns: int) -> int:
-        """Return how long the node is paused while it computes for `took_ns` from now on."""
-        now, paused_ns = self._simulation.env.now, 0
+    def _paused(self, now: int, took_ns: int) -> int:
+        """Return how long the node is paused while it computes for `took_ns` from `now` on."""
+        paused_ns = 0
         for at_ns, for_ns in self._pauses:
             if now <= at_ns < now + took_ns + paused_ns:
                 paused_ns += for_ns

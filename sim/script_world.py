@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from geomx.experiment.wiring import PlacedShard
 from geomx.sim.computing import Computing
+from geomx.sim.cores import Cores
 from geomx.sim.protocols import Running, Worker
 
 Message = tuple[dict[str, Any], Any]
@@ -58,6 +59,7 @@ class ScriptWorld(Running, Protocol):
     """The simulation of a script."""
 
     computing: Computing
+    cores: Cores | None
 
     @property
     def processes(self) -> Processes:

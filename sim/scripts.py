@@ -27,6 +27,7 @@ from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.results.scripts import complete
 from geomx.sim.computing import Computing
+from geomx.sim.cores import Cores
 from geomx.sim.protocols import Worker
 from geomx.sim.script_worker import ScriptWorker
 from geomx.sim.script_world import Processes
@@ -57,6 +58,8 @@ class ScriptSimulation(Simulation):
         self.scripts: list[ScriptWorker] = []
         self._names: dict[int, str] = {}
         super().__init__(experiment, recorder)
+        shared = experiment.costs.cores or 0
+        self.cores = Cores(self.env, shared) if shared else None
         self.global_optimizer = self.local_optimizer = None  # the script's affair
         self.fabric.report_values(True)
 
