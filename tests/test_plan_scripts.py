@@ -58,6 +58,29 @@ def test_a_script_is_simulated_with_the_best_by_time(
     assert json.loads(Path("here/script.json").read_text()) == made.content
 
 
+@pytest.mark.slow
+def test_a_plan_with_shadows_runs_the_script_once_per_combination(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its times are those of a plan without them, since all workers make the same calls."""
+    monkeypatch.chdir(tmp_path)
+    command = script(tmp_path, TRAIN)
+    words = ["network=pair.yaml", "plan.sync=[fsa]", "plan.accel=[p3]", "plan.options=false"]
+    made = [
+        scripts.make([*words, f"hydra.run.dir={where}"], command, "constant:0.05", where == "some")
+        for where in ("some", "all")
+    ]
+    times_s = [
+        {row["name"]: row["seconds_per_iteration"] for row in plan.content["candidates"]}
+        for plan in made
+    ]
+    assert times_s[0] == times_s[1] and set(times_s[0]) == {"fsa", "fsa + p3"}
+    for row in made[0].content["candidates"]:
+        assert Results.load(Path(row["directory"])).summary["script"]["shadows"] > 0
+    told = [any("its shadows" in sentence for sentence in plan.verdict()) for plan in made]
+    assert told == [True, False]
+
+
 @pytest.mark.parametrize(
     "word", ["workload=tiny", "iterations=3", "plan.live=1", "plan.target=0.5"]
 )

@@ -108,7 +108,7 @@ COMMANDS = {
     "plan": Command(
         "Choose plugins for a network and a workload, or a script.",
         "plan",
-        "[OVERRIDES] [plan.OPTION=VALUE] [-- COMMAND]",
+        "[OVERRIDES] [plan.OPTION=VALUE] [[--compute HOW] [--shadows] -- COMMAND]",
     ),
     "launch": Command(
         "Run a script as every worker, here or on many machines.",

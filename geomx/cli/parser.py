@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from geomx.errors import ConfigError
 
 COMPUTE = "--compute"
+SHADOWS = "--shadows"
 MEASURED = "measured"
 
 
@@ -34,25 +35,38 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def computing(words: Sequence[str]) -> tuple[list[str], str]:
-    """Return the overrides among `words`, and what they say about the computing of a script.
+class Simulating(NamedTuple):
+    """What the words before the command of a simulated script say.
+
+    Attributes:
+        overrides: Of the experiment.
+        compute: What computing takes; `geomx.sim.computing.Computing.read` understands it.
+        shadows: Whether one worker runs the script, and the others are its shadows.
+    """
+
+    overrides: list[str]
+    compute: str
+    shadows: bool
+
+
+def simulating(words: Sequence[str]) -> Simulating:
+    """Return what `words` say about the simulation of a script.
 
     Args:
         words: What comes before the command of a script.
 
-    Returns:
-        All but ``--compute HOW``, and HOW; ``measured`` if it is not there.
-
     Raises:
         ConfigError: ``--compute`` has no value.
     """
-    overrides, compute, rest = [], MEASURED, iter(words)
+    overrides, compute, shadows, rest = [], MEASURED, False, iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
-        if name != COMPUTE:
+        if word == SHADOWS:
+            shadows = True
+        elif name != COMPUTE:
             overrides.append(word)
-            continue
-        compute = value if equals else next(rest, "")
-        if not compute:
-            raise ConfigError(COMPUTE, "", "needs a value, such as constant:0.05")
-    return overrides, compute
+        else:
+            compute = value if equals else next(rest, "")
+            if not compute:
+                raise ConfigError(COMPUTE, "", "needs a value, such as constant:0.05")
+    return Simulating(overrides, compute, shadows)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from geomx import planning
-from geomx.cli.parser import computing, split
+from geomx.cli.parser import simulating, split
 from geomx.options.parsing import described
 from geomx.options.schema import PlanOptions
 from geomx.pages.commands import repeating
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _plan_script(own: Sequence[str], command: Sequence[str]) -> None:
-    overrides, compute = computing(own)
-    made = scripts.make(overrides, command, compute)
+    overrides, compute, shadows = simulating(own)
+    made = scripts.make(overrides, command, compute, shadows)
     show(made.table(), WIDE)
     for sentence in made.verdict():
         show(sentence)
@@ -62,7 +62,7 @@ Options of the plan, with their defaults:
 {options}
 
 With -- COMMAND, the combinations are ranked for a script, as geomx simulate runs it, and the best
-are simulated with it; --compute is that of geomx simulate.
+are simulated with it; --compute and --shadows are those of geomx simulate.
 
 geomx plan network=my_wan.yaml workload=digits_cnn
 geomx plan network=my_wan.yaml -- python train.py

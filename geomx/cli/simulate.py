@@ -6,15 +6,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from geomx.cli.parser import computing, split
+from geomx.cli.parser import simulating, split
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.runner import simulate_command
 from geomx.terminal import units
 from geomx.terminal.log import say
 from geomx.terminal.output import show, telling_where
-
-SHADOWS = "--shadows"
 
 NOTICEABLE, NOTICEABLE_S = 0.05, 0.2
 """Share of the computing, and seconds, beyond which real waiting of a script is mentioned."""
@@ -35,12 +33,11 @@ def main(arguments: Sequence[str]) -> None:
         raise ConfigError(
             "simulate", shlex.join(arguments), "needs a command: geomx simulate ... -- COMMAND"
         )
-    shadows = SHADOWS in own
-    overrides, compute = computing([word for word in own if word != SHADOWS])
-    experiment, directory = compose(overrides)
+    how = simulating(own)
+    experiment, directory = compose(how.overrides)
     with telling_where(directory):
-        results = simulate_command(experiment, directory, command, compute, shadows)
-    if shadows:
+        results = simulate_command(experiment, directory, command, how.compute, how.shadows)
+    if how.shadows:
         say(
             f"one worker ran the script, and {results.summary['script']['shadows']} were its "
             "shadows: losses and accuracy are those of training on its data alone",

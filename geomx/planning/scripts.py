@@ -119,6 +119,11 @@ class ScriptPlan:
                 "the script reports no accuracy, so what the first choice does to it is unknown: "
                 "call geomx.report(accuracy=...) in it"
             )
+        if self.content["shadows"]:
+            yield (
+                "one worker ran the script, and the others were its shadows: losses and accuracy "
+                "are those of training on its data alone"
+            )
         yield self.content["command"]
 
 
@@ -126,6 +131,7 @@ def make(
     overrides: Sequence[str],
     command: Sequence[str],
     compute: str,
+    shadows: bool = False,
 ) -> ScriptPlan:
     """Make a plan for a script and write its files to its run directory.
 
@@ -133,6 +139,7 @@ def make(
         overrides: As of `geomx.planning.make`, without a workload.
         command: The command of every worker, as of ``geomx simulate``.
         compute: What its computing takes, likewise.
+        shadows: Whether one worker runs it, and the others are its shadows, likewise.
 
     Returns:
         The plan.
@@ -148,7 +155,7 @@ def make(
     base, directory = compose([*kept, *BASELINE.overrides])
     kept = repeating(kept)
 
-    trials = _Trials(kept, directory / RUNS, command, compute, options.max_loss)
+    trials = _Trials(kept, directory / RUNS, command, compute, shadows, options.max_loss)
     first = trials.simulate(FIRST)
     likeness = stand_in(Evidence(first.directory), directory / TIMES)
     by_time = planning.make(
@@ -167,6 +174,7 @@ def make(
         "words": list(overrides),
         "script": shlex.join(command),
         "compute": compute,
+        "shadows": shadows,
         "network": base.header()["network"]["name"],
         "max_accuracy_loss": options.max_loss,
         "simulated": by_time.content["simulated"],
@@ -185,6 +193,7 @@ class _Trials:
         directory: Directory of their folders.
         command: As of `make`.
         compute: As of `make`.
+        shadows: As of `make`.
         max_loss: Accepted loss of accuracy against the first one.
 
     Attributes:
@@ -197,10 +206,12 @@ class _Trials:
         directory: Path,
         command: Sequence[str],
         compute: str,
+        shadows: bool,
         max_loss: float,
     ) -> None:
         self._overrides, self._directory = overrides, directory
-        self._command, self._compute, self._max_loss = command, compute, max_loss
+        self._command, self._max_loss = command, max_loss
+        self._compute, self._shadows = compute, shadows
         self.rows: list[Row] = []
 
     def wants(self, row: Row, count: int) -> bool:
@@ -231,7 +242,7 @@ class _Trials:
         say(f"the script with {row['name']}", "info")
         place = self._directory / str(len(self.rows))
         experiment, _ = compose([*self._overrides, *row["words"]], directory=place)
-        results = simulate_command(experiment, place, self._command, self._compute)
+        results = simulate_command(experiment, place, self._command, self._compute, self._shadows)
         status, reason, accuracy = FASTEST, "", results.summary["accuracy"]["final"]
         if self.rows and self.rows[0]["accuracy"] is not None:
             lost = self.rows[0]["accuracy"] - (accuracy or 0.0)
