@@ -61,6 +61,17 @@ class Computing:
         """
         return round(measured_ns / speed) if self.step_s is None else 0
 
+    def threads(self, measured_ns: int, processor_ns: int) -> float:
+        """Return how many threads have computed at a time, on average; 1 of a constant.
+
+        Args:
+            measured_ns: How long the process has computed.
+            processor_ns: Processor time of its threads.
+        """
+        if not self.measured or measured_ns == 0:
+            return 1.0
+        return max(1.0, processor_ns / measured_ns)
+
     def of_step(self, speed: float) -> int:
         """Return the nanoseconds that pass once in every step, for a worker of a speed."""
         return 0 if self.step_s is None else round(self.step_s / speed * NS)

@@ -10,7 +10,7 @@ import simpy
 
 
 class Cores:
-    """Cores that processes of one thread share fairly: each of n has min(1, cores / n) of one.
+    """Cores that threads share fairly: each of n has min(1, cores / n) of one.
 
     That is processor sharing, the limit of a scheduler whose time slices are short.
 
@@ -22,22 +22,31 @@ class Cores:
     def __init__(self, env: simpy.Environment, count: int) -> None:
         self._env, self._count = env, count
         self._served_ns = 0.0  # what a process has computed that has been there all the time
+        self._threads = 0.0  # of those that compute
         self._since_ns = 0  # when that was counted last
         self._order = itertools.count()
-        self._computing: list[tuple[float, int, simpy.Event]] = []  # by `_served_ns` at the end
+        # By `_served_ns` at the end: order, number of threads, what happens then.
+        self._computing: list[tuple[float, int, float, simpy.Event]] = []
         self._planned = 0
 
-    def compute(self, ns: int) -> simpy.Event:
-        """Return an event: a process has computed for `ns` from now on, on a core of its own."""
+    def compute(self, ns: int, threads: float = 1.0) -> simpy.Event:
+        """Return an event: a process has computed, from now on.
+
+        Args:
+            ns: How long that takes if there is a core for each of its threads.
+            threads: How many it has on average, 1 or more.
+        """
         self._count_served()
         done = self._env.event()
-        heapq.heappush(self._computing, (self._served_ns + ns, next(self._order), done))
+        process = self._served_ns + ns, next(self._order), threads, done
+        heapq.heappush(self._computing, process)
+        self._threads += threads
         self._plan()
         return done
 
     @property
     def _rate(self) -> float:
-        return min(1.0, self._count / len(self._computing))
+        return min(1.0, self._count / self._threads)
 
     def _count_served(self) -> None:
         if self._computing:
@@ -57,5 +66,7 @@ class Cores:
             return
         self._count_served()
         while self._computing and self._computing[0][0] <= self._served_ns + 0.5:
-            heapq.heappop(self._computing)[2].succeed()
+            _, _, threads, done = heapq.heappop(self._computing)
+            self._threads = self._threads - threads if self._computing else 0.0
+            done.succeed()
         self._plan()

@@ -8,8 +8,8 @@ has, after its own number of steps.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from geomx.sim.script_world import Channel, Message
@@ -18,6 +18,8 @@ from geomx.training.steps import Steps
 
 SKIPPED = "of a step that this worker does not make"
 EXCHANGING = frozenset({"push", "report"})
+NOTHING = {"computed_ns": 0, "processor_ns": 0}
+"""What a request says of the computing before it, if there was none."""
 
 
 class PlannedFollower(Follower):
@@ -45,7 +47,7 @@ class PlannedFollower(Follower):
         self._exchanges = False  # after the current step, which it has not done yet
         self._skips = False  # the process makes steps that this worker does not
         self._computes = False  # a step has begun and is not computed
-        self._computed_ns = 0  # by the process, in the current or latest step
+        self._computed = Counter[str]()  # by the process, in the current or latest step
         self._awaits_reply = False
         self._own: deque[Message] = deque()  # that come before the next of the process
 
@@ -77,8 +79,8 @@ class PlannedFollower(Follower):
             self._skips = False
             while not self._exchanges:
                 self._begin(steps)
-                self._own.append(_mark("begins", 0))
-                self._own.append(_mark("computed", self._computed_ns))
+                self._own.append(_mark("begins", NOTHING))
+                self._own.append(_mark("computed", self._computed))
         self._note_computing(fields)
         if op == "mark" and fields["what"] == "begins":
             self._skips = self._exchanges
@@ -92,9 +94,7 @@ class PlannedFollower(Follower):
         self._awaits_reply = op == "reply"
         if self._skips and op not in OF_THE_FIRST:
             waits = "asks" in fields and op != "sleep"
-            fields = (
-                fields | {"computed_ns": 0} | ({} if waits else {"op": "mark", "what": SKIPPED})
-            )
+            fields = fields | NOTHING | ({} if waits else {"op": "mark", "what": SKIPPED})
         self._own.append((fields, content))
 
     def _begin(self, steps: Steps) -> None:
@@ -104,11 +104,12 @@ class PlannedFollower(Follower):
     def _note_computing(self, fields: dict[str, Any]) -> None:
         """Measure what the process computes in a step."""
         if self._computes:
-            self._computed_ns += fields["computed_ns"]
+            self._computed.update({name: fields[name] for name in NOTHING})
         if fields["op"] == "mark" and fields["what"] in ("begins", "computed"):
             self._computes = fields["what"] == "begins"
-            self._computed_ns = 0 if self._computes else self._computed_ns
+            if self._computes:
+                self._computed.clear()
 
 
-def _mark(what: str, computed_ns: int) -> Message:
-    return {"op": "mark", "what": what, "computed_ns": computed_ns, "waited_ns": 0}, b""
+def _mark(what: str, computed: Mapping[str, int]) -> Message:
+    return {"op": "mark", "what": what, "waited_ns": 0} | NOTHING | dict(computed), b""

@@ -74,7 +74,8 @@ class ScriptSteps:
             took_ns = round(took_ns * self._multiple())
             started_ns = env.now
             if (cores := self._simulation.cores) is not None:
-                yield cores.compute(took_ns)
+                threads = computing.threads(request["computed_ns"], request["processor_ns"])
+                yield cores.compute(took_ns, threads)
                 took_ns = env.now - started_ns
             paused_ns = self._paused(started_ns, took_ns)
             if env.now < (until_ns := started_ns + took_ns + paused_ns):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -11,39 +12,46 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geomx.sim.computing import Computing
 from geomx.sim.cores import Cores
+from geomx.virtual.stopwatch import Stopwatch
 from tests.test_simulate import TRAIN, simulated
 
-JOBS = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 1000)), min_size=1, max_size=8)
+Job = tuple[int, int, int]
+"""When it begins, how long it computes, and with how many threads."""
+TIMES = st.integers(0, 1000), st.integers(1, 1000)
+JOBS = st.lists(st.tuples(*TIMES, st.integers(1, 3)), min_size=1, max_size=8)
 
 
-def ends(jobs: list[tuple[int, int]], count: int) -> list[int]:
-    """Return when each job, which begins at a time and computes for a time, has computed."""
+def ends(jobs: list[Job], count: int) -> list[int]:
+    """Return when each job has computed."""
     env = simpy.Environment()
     cores = Cores(env, count)
     ended = [0] * len(jobs)
 
-    def run(number: int, begins: int, lasts: int) -> Generator[simpy.Event, Any, None]:
+    def run(
+        number: int, begins: int, lasts: int, threads: int
+    ) -> Generator[simpy.Event, Any, None]:
         yield env.timeout(begins * 1000)
-        yield cores.compute(lasts * 1000)
+        yield cores.compute(lasts * 1000, threads)
         ended[number] = env.now
 
-    for number, (begins, lasts) in enumerate(jobs):
-        env.process(run(number, begins, lasts))
+    for number, job in enumerate(jobs):
+        env.process(run(number, *job))
     env.run()
     return ended
 
 
-def shared(jobs: list[tuple[int, int]], count: int) -> list[float]:
+def shared(jobs: list[Job], count: int) -> list[float]:
     """Return the same, from one beginning or end to the next."""
-    left = [float(lasts * 1000) for _, lasts in jobs]
+    left = [float(lasts * 1000) for _, lasts, _ in jobs]
     ended = [0.0] * len(jobs)
     now = 0.0
     while any(left):
-        there = [n for n, (begins, _) in enumerate(jobs) if begins * 1000 <= now and left[n] > 0]
-        rate = min(1.0, count / len(there)) if there else 1.0
+        there = [n for n, (begins, _, _) in enumerate(jobs) if begins * 1000 <= now and left[n] > 0]
+        rate = min(1.0, count / sum(jobs[n][2] for n in there)) if there else 1.0
         next_ends = [now + left[n] / rate for n in there]
-        begins_ns = [begins * 1000.0 for begins, _ in jobs if begins * 1000 > now]
+        begins_ns = [begins * 1000.0 for begins, _, _ in jobs if begins * 1000 > now]
         until = min(next_ends + begins_ns)
         for n in there:
             left[n] -= (until - now) * rate
@@ -59,8 +67,23 @@ def test_cores_are_shared_fairly(jobs: list[tuple[int, int]], count: int) -> Non
 
 
 @given(jobs=JOBS)
-def test_a_core_each_is_as_good_as_a_machine_each(jobs: list[tuple[int, int]]) -> None:
-    assert ends(jobs, len(jobs)) == [1000 * (begins + lasts) for begins, lasts in jobs]
+def test_a_core_for_each_thread_is_as_good_as_a_machine_each(jobs: list[Job]) -> None:
+    count = sum(threads for _, _, threads in jobs)
+    assert ends(jobs, count) == [1000 * (begins + lasts) for begins, lasts, _ in jobs]
+
+
+def test_processor_time_of_all_threads_is_told_beside_the_time_that_passes() -> None:
+    """As if a hundred threads computed; what is measured in parts adds up."""
+    watch = Stopwatch(lambda: 100 * time.perf_counter_ns())
+    watch.start()
+    time.sleep(0.02)
+    first = watch.until(100 * (now_ns := time.perf_counter_ns()), now_ns)
+    time.sleep(0.02)
+    both = first + watch.read()
+    assert 40_000_000 <= both.ns < both.processor_ns
+    assert Computing().threads(first.ns, first.processor_ns) > 1
+    assert Computing(0.05).threads(first.ns, first.processor_ns) == 1
+    assert Computing().threads(1000, 500) == Computing().threads(0, 1) == 1
 
 
 @pytest.mark.slow(weight=4)

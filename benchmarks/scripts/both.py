@@ -8,8 +8,9 @@ Networks have two or three parties of one or two workers, links of 20 to 200 Mbi
 to 40 ms. The combination of algorithms is drawn as well, of those whose parameters do not depend on
 the times of messages. One row per network: the mean time of a worker's step but the first,
 simulated, live, and the difference; whether the bytes of all links are equal, and the final
-parameters. Frameworks compute in one thread, because the live workers share the cores of this
-machine, which is not simulated.
+parameters. With `--times N` each is done N times in turn, and times are medians: a virtual machine
+is not always as fast. The live workers share the cores of this machine, and so do the simulated
+ones (`costs.cores`).
 """
 
 from __future__ import annotations
@@ -89,29 +90,44 @@ def sent(results: Results) -> dict[tuple[str, str], int]:
     return {(row["source"], row["target"]): row["bytes"] for row in results.links if row["bytes"]}
 
 
-def compare(seed: int, framework: str, folder: Path) -> dict[str, Any]:
+def same(simulated: Results, live: Results) -> bool:
+    """Return whether the final parameters are equal."""
+    here, there = simulated.parameters(), live.parameters()
+    return here.keys() == there.keys() and all(np.array_equal(here[k], there[k]) for k in here)
+
+
+def said(equal: bool) -> str:
+    return "equal" if equal else "differ"
+
+
+def compare(seed: int, framework: str, times: int, folder: Path) -> dict[str, Any]:
     """Return the row of a network."""
     draw = random.Random(seed)
     file = folder / "network.yaml"
     file.write_text(yaml.safe_dump(content := network(draw)))
     script, chosen = draw.choice(COMBINATIONS[framework])
     words = [f"network={file}", *chosen]
-    simulated, live = (
-        run(folder / command, command, words, script) for command in ("simulate", "launch")
+    cores = f"costs.cores={len(os.sched_getaffinity(0))}"
+    pairs = [
+        (
+            run(folder / f"simulate{turn}", "simulate", [*words, cores], script),
+            run(folder / f"launch{turn}", "launch", words, script),
+        )
+        for turn in range(times)
+    ]
+    simulated_s, live_s = (
+        statistics.median(map(step_s, several)) for several in zip(*pairs, strict=True)
     )
-    here, there = simulated.parameters(), live.parameters()
-    same = here.keys() == there.keys() and all(np.array_equal(here[k], there[k]) for k in here)
-    times_s = step_s(simulated), step_s(live)
     return {
         "seed": seed,
         "script": script[0],
         "workers": sum(party["workers"] for party in content["parties"].values()),
         "words": " ".join(chosen),
-        "simulated_ms": f"{times_s[0] * 1e3:.1f}",
-        "live_ms": f"{times_s[1] * 1e3:.1f}",
-        "error": f"{times_s[0] / times_s[1] - 1:+.1%}",
-        "bytes": "equal" if sent(simulated) == sent(live) else "differ",
-        "parameters": "equal" if same else "differ",
+        "simulated_ms": f"{simulated_s * 1e3:.1f}",
+        "live_ms": f"{live_s * 1e3:.1f}",
+        "error": f"{simulated_s / live_s - 1:+.1%}",
+        "bytes": said(all(sent(simulated) == sent(live) for simulated, live in pairs)),
+        "parameters": said(all(same(simulated, live) for simulated, live in pairs)),
     }
 
 
@@ -120,12 +136,13 @@ def main() -> None:
     parser.add_argument("--framework", choices=COMBINATIONS, default="torch", help="of the script")
     parser.add_argument("--networks", type=int, default=10, help="how many")
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--times", type=int, default=1, help="how often each is done")
     parser.add_argument("--out", type=Path, help="the rows, a CSV file")
     arguments = parser.parse_args()
     rows = []
     for seed in range(arguments.first, arguments.first + arguments.networks):
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(compare(seed, arguments.framework, Path(folder)))
+            rows.append(compare(seed, arguments.framework, arguments.times, Path(folder)))
         print("; ".join(map(str, rows[-1].values())), flush=True)
     if arguments.out:
         with arguments.out.open("w", newline="", encoding="utf-8") as file:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from geomx.errors import GeomxError
 from geomx.virtual import wire
-from geomx.virtual.stopwatch import Stopwatch
+from geomx.virtual.stopwatch import Computed, Stopwatch
 
 NS = 1_000_000_000
 _OWN = str(Path(__file__).resolve().parent.parent)
@@ -92,7 +92,7 @@ class Requests:
         self._now_ns = 0
         self._posted = False  # something since `_now_ns`
         self._computed_ns = 0  # since then, up to the last request
-        self._later_ns = 0  # of it, what was measured but belongs to the next request
+        self._later = Computed()  # of it, what was measured but belongs to the next request
         self._pushes: Counter[int] = Counter()
         self._speed = 1.0
         self._measured = True
@@ -109,7 +109,7 @@ class Requests:
     def now(self) -> float:
         """Return the virtual time, in seconds since the start of the run."""
         if self._measured:
-            computed_ns = self._computed_ns + self._watch.read()
+            computed_ns = self._computed_ns + self._watch.read().ns
             return (self._now_ns + computed_ns / self._speed) / NS
         if self._posted:  # only the simulator knows which of it takes time
             self._ask("now")
@@ -140,9 +140,9 @@ class Requests:
     def uncounted(self) -> Iterator[None]:
         """Do not count what the process computes meanwhile."""
         with self._one_at_a_time:
-            computed_ns = self._watch.read()
-            self._computed_ns += computed_ns
-            self._later_ns += computed_ns
+            computed = self._watch.read()
+            self._computed_ns += computed.ns
+            self._later += computed
         try:
             yield
         finally:
@@ -215,36 +215,35 @@ class Requests:
         if self._engine is not None:
             self._tell(self._engine.executed())
         self.events += 1
-        computed_ns = self._watch.read()
-        self._computed_ns += computed_ns
-        computed_ns += self._later_ns
-        self._later_ns = 0
-        self._write(fields, content, computed_ns, self._watch.waited_ns)
+        computed = self._watch.read()
+        self._computed_ns += computed.ns
+        computed, self._later = computed + self._later, Computed()
+        self._write(fields, content, computed, self._watch.waited_ns)
 
     def _tell(self, executed: list[Executed]) -> None:
         """Tell of pushes that an engine has executed, each after the computing before it."""
         if not executed:
             return
-        times_ns = [self._watch.until(push.used_ns, push.passed_ns) for push in executed]
-        later_ns = self._watch.read()
-        self._computed_ns += sum(times_ns) + later_ns
-        times_ns[0] += self._later_ns
-        self._later_ns = later_ns
+        times = [self._watch.until(push.used_ns, push.passed_ns) for push in executed]
+        later = self._watch.read()
+        self._computed_ns += sum(each.ns for each in times) + later.ns
+        times[0], self._later = times[0] + self._later, later
         waited_ns = self._watch.waited_ns
         if not self._measured:  # they all have the same virtual time
             executed.sort()
-        for push, computed_ns in zip(executed, times_ns, strict=True):
+        for push, computed in zip(executed, times, strict=True):
             self._pushes[push.key] += 1
             known = None if math.isnan(push.loss) else push.loss
             asked = {"op": "push", "key": push.key, "loss": known, "last": push.last}
-            self._write(asked | {"absent": False}, push.value, computed_ns, waited_ns)
+            self._write(asked | {"absent": False}, push.value, computed, waited_ns)
             waited_ns = 0
         self._watch.start()
 
     def _write(
-        self, fields: dict[str, Any], content: Any, computed_ns: int, waited_ns: int
+        self, fields: dict[str, Any], content: Any, computed: Computed, waited_ns: int
     ) -> None:
-        fields |= {"computed_ns": computed_ns, "waited_ns": waited_ns}
+        fields |= {"computed_ns": computed.ns, "processor_ns": computed.processor_ns}
+        fields["waited_ns"] = waited_ns
         if isinstance(content, np.ndarray):
             content = np.ascontiguousarray(content, np.float32).reshape(-1)
         try:

@@ -6,8 +6,26 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 _SCHEDULED = "/proc/self/schedstat"  # ns on a processor, ns of waiting for one, switches
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What a process has computed.
+
+    Attributes:
+        ns: How long that takes on a machine of its own.
+        processor_ns: The processor time of all threads: more if several compute at a time.
+    """
+
+    ns: int = 0
+    processor_ns: int = 0
+
+    def __add__(self, other: Computed) -> Computed:
+        """Return what both are together, one after the other."""
+        return Computed(self.ns + other.ns, self.processor_ns + other.processor_ns)
 
 
 class Stopwatch:
@@ -43,25 +61,26 @@ class Stopwatch:
         self._passed_ns = time.perf_counter_ns()
         self._queued_ns = self._queued()
 
-    def read(self) -> int:
-        """Return the nanoseconds of computing since the last `start`."""
+    def read(self) -> Computed:
+        """Return the computing since the last `start`."""
         used_ns = self._used() - self._used_ns
         passed_ns = time.perf_counter_ns() - self._passed_ns
-        used_ns = min(used_ns, passed_ns)
-        idle_ns = passed_ns - used_ns - (self._queued() - self._queued_ns)
+        computed_ns = min(used_ns, passed_ns)
+        idle_ns = passed_ns - computed_ns - (self._queued() - self._queued_ns)
         self.waited_ns = max(0, idle_ns - self.ignored_ns)
-        return used_ns
+        return Computed(computed_ns, used_ns)
 
-    def until(self, used_ns: int, passed_ns: int) -> int:
-        """Return the nanoseconds of computing up to a moment, and measure from there on.
+    def until(self, used_ns: int, passed_ns: int) -> Computed:
+        """Return the computing up to a moment, and measure from there on.
 
         Args:
             used_ns: The processor time at that moment.
             passed_ns: The monotonic clock.
         """
-        computed_ns = min(used_ns - self._used_ns, passed_ns - self._passed_ns)
+        processor_ns = max(0, used_ns - self._used_ns)
+        computed_ns = max(0, min(processor_ns, passed_ns - self._passed_ns))
         self._used_ns, self._passed_ns = used_ns, passed_ns
-        return max(0, computed_ns)
+        return Computed(computed_ns, processor_ns)
 
     def _queued(self) -> int:
         """Return the nanoseconds in which the main thread has waited for a processor, if known."""
