@@ -5,7 +5,7 @@
 
 Three replicas on one machine sum 2,500,000 float32 (10 MB) in every step, over gloo and loopback,
 with 40 ms of sleep per step. The lighthouse's heartbeat timeout is 2 s. One replica is killed
-(SIGKILL), and a new process takes its place five seconds later.
+(SIGKILL), and a new process takes its place five seconds later, or when the others go on.
 One row per time, in seconds:
 
 figure      from                                  to
@@ -35,6 +35,7 @@ ELEMENTS = 2_500_000
 REPLICAS = 3
 STEPS_BEFORE = 10
 REPLACED_AFTER_S = 5.0
+GOING_ON_S = 0.5  # between two steps of a replica that does not wait
 PATIENCE_S = 90.0
 
 
@@ -122,6 +123,7 @@ def measure() -> dict[str, float]:
         killed = time.monotonic()
         lost.process.kill()
         time.sleep(REPLACED_AFTER_S)
+        wait_for(lambda: time.monotonic() - other.steps()[-1] < GOING_ON_S)
         began = time.monotonic()
         new = Replica(lost.number, lighthouse.address())
         replicas.append(new)
