@@ -86,7 +86,7 @@ def test_processor_time_of_all_threads_is_told_beside_the_time_that_passes() -> 
     assert Computing().threads(1000, 500) == Computing().threads(0, 1) == 1
 
 
-@pytest.mark.slow(weight=4)
+@pytest.mark.slow
 def test_workers_of_a_script_share_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second begins after the first, and both compute for as long as they overlap besides."""
     monkeypatch.chdir(tmp_path)

@@ -157,7 +157,7 @@ if optimizer.rank == 0:
 """
 
 
-@pytest.mark.slow(weight=15)
+@pytest.mark.slow(3)
 def test_a_script_on_a_gpu_is_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps compute for as long as the GPU does; the values are those of the processor."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[1]))
