@@ -9,6 +9,7 @@ from typing import Any
 from geomx.cli.parser import simulating, split
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
+from geomx.pages.commands import OF_ONE_SCRIPT
 from geomx.runner import simulate_command
 from geomx.terminal import units
 from geomx.terminal.log import say
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     if how.shadows:
         say(
             f"one worker ran the script, and {results.summary['script']['shadows']} were its "
-            "shadows: losses and accuracy are those of training on its data alone",
+            f"shadows: {OF_ONE_SCRIPT}",
             "info",
         )
     _tell_of_waiting(results.summary["script"], results.summary["iterations"])

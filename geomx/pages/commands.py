@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from geomx.pages.markup import Markup, tag
 
+OF_ONE_SCRIPT = "losses and accuracy are those of training on its data alone"
+"""What has to be said of results of one worker's script, whose shadows the others are."""
+
 
 def command_line(overrides: Sequence[object], script: Mapping[str, object] | None = None) -> Markup:
     """Return the command that repeats a run in a new directory, with a button to copy it.

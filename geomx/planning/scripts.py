@@ -23,7 +23,7 @@ from geomx.config.compose import compose
 from geomx.errors import ConfigError, GeomxError
 from geomx.explaining.evidence import Evidence
 from geomx.explaining.stand_in import stand_in
-from geomx.pages.commands import repeating
+from geomx.pages.commands import OF_ONE_SCRIPT, repeating
 from geomx.planning.candidates import BASELINE
 from geomx.planning.report import SCHEMA
 from geomx.plugin.calling import one_line
@@ -120,10 +120,7 @@ class ScriptPlan:
                 "call geomx.report(accuracy=...) in it"
             )
         if self.content["shadows"]:
-            yield (
-                "one worker ran the script, and the others were its shadows: losses and accuracy "
-                "are those of training on its data alone"
-            )
+            yield f"one worker ran the script, and the others were its shadows: {OF_ONE_SCRIPT}"
         yield self.content["command"]
 
 

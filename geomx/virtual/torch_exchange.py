@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from geomx import _core
-from geomx.live.torch_exchange import TensorExchange
+from geomx.live.torch_exchange import TensorExchange, on_host
 from geomx.virtual.loop import VirtualLoop
 from geomx.virtual.requests import Executed
 
@@ -166,7 +166,7 @@ class Gpus:
             there, end_ns = computed(calls, ends_ns, end)
             for push, moment in zip(queued, there[:-1], strict=True):
                 self._made += 1
-                value = push.tensor.to("cpu", torch.float32).contiguous().view(-1).numpy()
+                value = on_host(push.tensor)
                 made.append(Executed(self._made, push.key, value, push.loss, push.last, *moment))
         self._more_ns += end_ns - used_ns
         return sorted(made, key=lambda push: push.passed_ns)
