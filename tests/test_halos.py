@@ -84,6 +84,86 @@ def test_a_single_worker_is_diloco(
     assert close(run.parameters, on_tiny(tiny, seed, 1, iterations, plain), 1e-5)
 
 
+class Momentum:
+    """One tensor under delayed Nesterov momentum (arXiv 2401.09135, algorithm 3 with c = 0)."""
+
+    def __init__(self, start: Any, rate: float, momentum: float, delay: int) -> None:
+        self.value = start.astype(np.float64)
+        self.rate, self.momentum, self.delay = rate, momentum, delay
+        self.velocity = self.buffer = np.zeros_like(self.value)
+        self.updates = 0
+
+    def apply(self, change: Any) -> None:
+        self.updates += 1
+        self.buffer = self.buffer + change
+        step = change
+        if self.updates % self.delay == 0:
+            self.velocity = self.momentum * self.velocity + self.buffer / self.delay
+            self.buffer = np.zeros_like(self.value)
+            step = change + self.delay * self.momentum * self.velocity
+        self.value = self.value - self.rate * step
+
+
+def in_lockstep(
+    tiny: Any, seed: int, counts: tuple[int, ...], iterations: int, options: Mapping[str, Any]
+) -> list[np.ndarray]:
+    """Return HALoS's model where all rounds begin and end together, by its equations.
+
+    In a round, every worker trains from what it received in the last one. Then parties apply their
+    workers' changes, then the global model applies the parties' moves, each in the order of nodes.
+    """
+    config = HalosConfig(**options)
+    model, rate, total = tiny.model(seed), tiny.optimizer["learning_rate"], sum(counts)
+
+    def train(worker: int, received: list[Any], begin: int) -> list[Any]:
+        values = list(received)
+        for step in range(begin, min(begin + config.h, iterations)):
+            for key, value in enumerate(values):
+                model.set(key, value.astype(np.float32))
+            model.step(step, worker, total)
+            values = [v - rate * g for v, g in zip(values, model.gradients, strict=True)]
+        return values
+
+    local_lr = (1 - config.local_momentum) * len(counts) / total
+    global_lr = (1 - config.global_momentum) / len(counts)
+    local = (local_lr, config.local_momentum, config.local_delay)
+    outer = (global_lr, config.global_momentum, config.global_delay)
+    start = [value.copy() for value in model.parameters]
+    common = [Momentum(value, *outer) for value in start]
+    parties = [[Momentum(value, *local) for value in start] for _ in counts]
+    received = [start] * total
+    members = np.split(np.arange(total), np.cumsum(counts)[:-1])
+    for begin in range(0, iterations, config.h):
+        trained = [train(worker, received[worker], begin) for worker in range(total)]
+        before = [[tensor.value for tensor in party] for party in parties]
+        for party, workers in zip(parties, members, strict=True):
+            for worker in workers:
+                for key, tensor in enumerate(party):
+                    tensor.apply(received[worker][key] - trained[worker][key])
+                received[worker] = [tensor.value for tensor in party]
+        for party, values in zip(parties, before, strict=True):
+            for key, tensor in enumerate(party):
+                common[key].apply(values[key] - tensor.value)
+                tensor.value = tensor.value + config.alpha * (common[key].value - tensor.value)
+    return [tensor.value.astype(np.float32) for tensor in common]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("counts", [(1,), (3,), (1, 1, 1), (2, 2), (3, 3)])
+def test_equal_speeds_and_all_updates_are_rounds(
+    counts: tuple[int, ...], momentum: float, network: Build, tiny: Workload, simulate: Build,
+    seed: int,
+) -> None:  # fmt: skip
+    """Where k is a party's workers, and answers come before the next push, nothing overlaps."""
+    options = {"h": 3, "k": counts[0], "by_speed": False, "alpha": 0.25,
+               "local_momentum": momentum, "local_delay": 2, "global_momentum": 0.5}  # fmt: skip
+    # Of moves that arrive together, the first is that of the first party: 0.1 % decide.
+    speed = [[1 - 0.001 * party] * count for party, count in enumerate(counts)]
+    near = network(*counts, speed=speed, mbps=1e5, delay_ms=0.2)
+    run = simulate(near, tiny, ("halos", options), iterations=14)
+    assert close(run.parameters, in_lockstep(tiny, seed, counts, 14, options), 1e-5)
+
+
 def test_equal_workers_learn_like_synchronous_ones(
     network: Build, tiny: Workload, simulate: Build
 ) -> None:
