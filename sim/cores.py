@@ -1,26 +1,43 @@
-"""The cores of a machine on which all workers of a script compute, as when it is launched there."""
+"""The cores of a machine on which all workers of a script compute, as when it is launched there.
+
+All nodes are on that machine, and what they do for messages comes first: their threads run as soon
+as a message comes (``runtime_cpp/io/loop_thread.cc``).
+"""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 import math
+from collections.abc import Callable
 
 import simpy
+
+
+def nothing() -> float:
+    """Return 0: what nodes use who have cores of their own."""
+    return 0.0
 
 
 class Cores:
     """Cores that threads share fairly: each of n has min(1, cores / n) of one.
 
-    That is processor sharing, the limit of a scheduler whose time slices are short.
+    That is processor sharing, the limit of a scheduler whose time slices are short. Of the cores'
+    time, the threads share what nodes leave.
 
     Args:
         env: The simulation's clock, in nanoseconds.
         count: Number of cores, 1 or more.
+        used_ns: Returns the time that nodes have used of the cores so far. It is asked when a
+            process begins or may have ended.
     """
 
-    def __init__(self, env: simpy.Environment, count: int) -> None:
-        self._env, self._count = env, count
+    def __init__(
+        self, env: simpy.Environment, count: int, used_ns: Callable[[], float] = nothing
+    ) -> None:
+        self._env, self._count, self._used = env, count, used_ns
+        self._used_ns = 0.0  # when that was asked last
+        self._due_ns = 0.0  # of it, what the cores have not had the time for yet
         self._served_ns = 0.0  # what a process has computed that has been there all the time
         self._threads = 0.0  # of those that compute
         self._since_ns = 0  # when that was counted last
@@ -49,9 +66,16 @@ class Cores:
         return min(1.0, self._count / self._threads)
 
     def _count_served(self) -> None:
+        passed_ns = int(self._env.now) - self._since_ns
+        self._since_ns += passed_ns
+        used_ns = self._used()
+        self._due_ns += used_ns - self._used_ns
+        self._used_ns = used_ns
+        nodes_ns = min(self._due_ns, passed_ns * self._count)
+        self._due_ns -= nodes_ns
         if self._computing:
-            self._served_ns += (int(self._env.now) - self._since_ns) * self._rate
-        self._since_ns = int(self._env.now)
+            left_ns = passed_ns * self._count - nodes_ns
+            self._served_ns += min(passed_ns, left_ns / self._threads)
 
     def _plan(self) -> None:
         """Look again when the next process will have computed, unless the rate changes before."""

@@ -59,9 +59,13 @@ class ScriptSimulation(Simulation):
         self._names: dict[int, str] = {}
         super().__init__(experiment, recorder)
         shared = experiment.costs.cores or 0
-        self.cores = Cores(self.env, shared) if shared else None
+        self.cores = Cores(self.env, shared, self._worked_ns) if shared else None
         self.global_optimizer = self.local_optimizer = None  # the script's affair
         self.fabric.report_values(True)
+
+    def _worked_ns(self) -> float:
+        """Return what all nodes' messages have taken so far."""
+        return float(sum(self.fabric.worked()))
 
     def worker(self, spec: NodeSpec, rank: int) -> Worker:
         """See `Simulation.worker`."""

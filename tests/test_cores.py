@@ -12,6 +12,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geomx.options.costs import FIGURES
 from geomx.sim.computing import Computing
 from geomx.sim.cores import Cores
 from geomx.virtual.stopwatch import Stopwatch
@@ -72,6 +73,29 @@ def test_a_core_for_each_thread_is_as_good_as_a_machine_each(jobs: list[Job]) ->
     assert ends(jobs, count) == [1000 * (begins + lasts) for begins, lasts, _ in jobs]
 
 
+@given(
+    count=st.integers(1, 4), lasts=st.integers(1, 1000), threads=st.integers(1, 6),
+    used=st.floats(0, 0.9),
+)  # fmt: skip
+def test_threads_share_what_nodes_leave(count: int, lasts: int, threads: int, used: float) -> None:
+    """Nodes use `used` of the cores all the time."""
+    env = simpy.Environment()
+    cores = Cores(env, count, lambda: used * count * env.now)
+    env.run(cores.compute(lasts * 1000, threads))
+    expected = lasts * 1000 / min(1.0, (1 - used) * count / threads)
+    assert env.now == pytest.approx(expected, rel=1e-6, abs=100)
+
+
+def test_what_nodes_use_at_once_is_used_once() -> None:
+    """A node works for 5 us from 2 us on, on the only core: a process ends as much later."""
+    env = simpy.Environment()
+    cores = Cores(env, 1, lambda: 5000.0 if env.now >= 2000 else 0.0)
+    env.run(cores.compute(10_000))
+    assert env.now == 15_000
+    env.run(cores.compute(1000))
+    assert env.now == 16_000
+
+
 def test_processor_time_of_all_threads_is_told_beside_the_time_that_passes() -> None:
     """As if a hundred threads computed; what is measured in parts adds up."""
     watch = Stopwatch(lambda: 100 * time.perf_counter_ns())
@@ -92,7 +116,8 @@ def test_workers_of_a_script_share_cores(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     lasts_s = []
     for count in (1, 2):
-        words = f"costs.cores={count}", "network.parties.there.speed=1"
+        words = [f"costs.cores={count}", "network.parties.there.speed=1"]
+        words += [f"costs.{figure}=0" for figure in FIGURES]  # nodes use nothing
         results = simulated(tmp_path, TRAIN, *words, where=str(count))
         lasts_s.append([row["compute_s"] for row in results.iterations if row["iteration"] == 0])
     (one, other), apart = lasts_s

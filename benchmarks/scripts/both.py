@@ -36,7 +36,7 @@ FIELDS = (
     "seed", "script", "workers", "words", "simulated_ms", "live_ms", "error", "bytes", "parameters",
 )  # fmt: skip
 Script = list[str]
-TORCH: Script = ["torch_train.py", "--steps", "60"]
+TORCH: Script = ["torch_train.py", "--steps", "300"]
 COMBINATIONS: dict[str, tuple[tuple[Script, list[str]], ...]] = {
     "torch": (
         (TORCH, []), (TORCH, ["accel=[p3]"]), (TORCH, ["accel=[fp16]"]),

@@ -1,31 +1,14 @@
 #include "io/loop.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <exception>
 #include <future>
 #include <stdexcept>
 #include <utility>
 
+#include "io/loop_thread.h"
+
 namespace geomx::io {
-namespace {
-
-// Blocks signals in the new thread: the application's threads handle them.
-std::thread StartQuietly(std::function<void()> body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread([body = std::move(body)] {
-    pthread_setname_np(pthread_self(), "geomx-loop");
-    body();
-  });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
-
-}  // namespace
 
 Loop::Loop(const std::string& host, int port, const std::string& token,
            const std::optional<TlsFiles>& tls, bool insecure) {
@@ -38,7 +21,7 @@ Loop::Loop(const std::string& host, int port, const std::string& token,
   Port bound = Bind(host, port, tls || insecure);
   address_ = Format(bound.address);
   state_ = std::make_shared<State>(std::move(bound), token, std::move(opened));
-  thread_ = StartQuietly([state = state_] { state->driver.ThreadMain(); });
+  thread_ = StartLoopThread([state = state_] { state->driver.ThreadMain(); });
   thread_id_ = thread_.get_id();
 }
 
