@@ -10,7 +10,7 @@ the times of messages. One row per network: the mean time of a worker's step but
 simulated, live, and the difference; whether the bytes of all links are equal, and the final
 parameters. With `--times N` each is done N times in turn, and times are medians: a virtual machine
 is not always as fast. The live workers share the cores of this machine, and so do the simulated
-ones (`costs.cores`).
+ones (`costs.cores`), by the costs that ``geomx calibrate`` measures here at the beginning.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COMBINATIONS: dict[str, tuple[tuple[Script, list[str]], ...]] = {
         (TORCH, ["sync=diloco", "sync.h=4", "accel=[sparseloco]"]), (TORCH, ["accel=[multigps]"]),
     ),
     "mxnet": tuple(
-        ([name, "--cpu", "--epoch", "2"], words)
+        ([name, "--cpu", "--epoch", "6"], words)
         for name, words in (
             ("cnn.py", []), ("cnn.py", ["accel=[p3]"]), ("cnn.py", ["accel=[lowbit]"]),
             ("cnn.py", ["accel=[multigps]"]), ("cnn_bsc.py", ["accel=[bisparse]"]),
@@ -100,17 +100,25 @@ def said(equal: bool) -> str:
     return "equal" if equal else "differ"
 
 
-def compare(seed: int, framework: str, times: int, folder: Path) -> dict[str, Any]:
+def calibrate(folder: Path) -> list[str]:
+    """Measure this machine; return the words that simulate it."""
+    command = [sys.executable, "-m", "geomx", "calibrate", "--output", str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
+    return [f"costs={folder / 'costs.yaml'}", f"costs.cores={len(os.sched_getaffinity(0))}"]
+
+
+def compare(
+    seed: int, framework: str, times: int, costs: list[str], folder: Path
+) -> dict[str, Any]:
     """Return the row of a network."""
     draw = random.Random(seed)
     file = folder / "network.yaml"
     file.write_text(yaml.safe_dump(content := network(draw)))
     script, chosen = draw.choice(COMBINATIONS[framework])
     words = [f"network={file}", *chosen]
-    cores = f"costs.cores={len(os.sched_getaffinity(0))}"
     pairs = [
         (
-            run(folder / f"simulate{turn}", "simulate", [*words, cores], script),
+            run(folder / f"simulate{turn}", "simulate", [*words, *costs], script),
             run(folder / f"launch{turn}", "launch", words, script),
         )
         for turn in range(times)
@@ -140,10 +148,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the rows, a CSV file")
     arguments = parser.parse_args()
     rows = []
-    for seed in range(arguments.first, arguments.first + arguments.networks):
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append(compare(seed, arguments.framework, arguments.times, Path(folder)))
-        print("; ".join(map(str, rows[-1].values())), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        costs = calibrate(Path(folder))
+        for seed in range(arguments.first, arguments.first + arguments.networks):
+            place = Path(folder) / str(seed)
+            place.mkdir()
+            rows.append(compare(seed, arguments.framework, arguments.times, costs, place))
+            print("; ".join(map(str, rows[-1].values())), flush=True)
     if arguments.out:
         with arguments.out.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
