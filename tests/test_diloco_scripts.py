@@ -82,6 +82,27 @@ def test_a_script_that_exchanges_all_at_once_is_told(tiny: Workload, seed: int) 
     laws.everyone(train, {"east": 1}, ("diloco", {"tau": 1}))
 
 
+def test_exchanges_that_would_go_wrong_are_refused(tiny: Workload, seed: int) -> None:
+    """Without steps of the rhythm, and under an algorithm that adds up what is pushed."""
+    laws = pytest.importorskip("tests.torch_laws")
+
+    def train(store: kv.KVStore) -> None:
+        store.init("a", np.zeros(3))
+        rhythm, values = store.rhythm(1), {"a": np.ones(3, np.float32)}
+        with pytest.raises(GeomxError, match=r"no step has begun: .* `for step in rhythm:`"):
+            rhythm.due()
+        if store.num_all_workers == 1:
+            for _ in rhythm:
+                rhythm.exchange(values)  # a sum of one
+            return
+        with pytest.raises(GeomxError, match=r"sync=fsa adds up gradients, .* choose a sync"):
+            for _ in rhythm:
+                rhythm.exchange(values)
+
+    for workers in (1, 2):
+        laws.everyone(train, {"east": workers}, ("fsa", {}))
+
+
 @pytest.mark.parametrize("options", [OPTIONS, {**OPTIONS, "alpha": 0.0}, VANILLA], ids=str)
 @pytest.mark.parametrize("overlap", [True, False])
 def test_pytorch_needs_no_change(options: dict[str, Any], overlap: bool, seed: int) -> None:

@@ -136,6 +136,11 @@ def test_geomx_api_explains_every_public_name_briefly(capsys: pytest.CaptureFixt
         assert re.search(rf"^{module} +for scripts: {', '.join(PUBLIC[module])}$", listed, re.M)
     assert main(["api", "geomx.kv.create"]) == 0
     assert capsys.readouterr().out.startswith("geomx.kv.create(")
+    assert main(["api", "geomx.kv.KVStore"]) == 0
+    told = capsys.readouterr().out
+    assert "    global_rank\n        " in told and "    push(self, " in told
+    assert main(["api", "KVStore"]) == 2
+    assert "geomx api geomx.kv.KVStore or geomx.mxnet.KVStore" in capsys.readouterr().err
     assert main(["api", "geomx.kv.creat"]) == 2
     assert "did you mean create?" in capsys.readouterr().err
     assert main(["api", "Codecs"]) == 2

@@ -55,6 +55,20 @@ for step in range(2):
     geomx.report(loss=float(large[0].asscalar()))
 """
 
+# The script never waits: steps depend on each other through values that are on their way.
+RHYTHM = """
+import geomx, geomx.mxnet, mxnet as mx
+store = mx.kv.create("dist_sync")
+values = {"large": mx.nd.ones((50, 50)), "small": mx.nd.ones(20)}
+for name, value in values.items():
+    store.init(name, value)
+for step in (rhythm := store.rhythm(5)):
+    for value in values.values():
+        value -= 0.125 * (store.global_rank + 1)
+    rhythm.exchange(values)
+geomx.report(loss=float(values["small"][0].asscalar()))
+"""
+
 
 @pytest.mark.parametrize("update", ["True", "False"])
 def test_a_gluon_script_computes_and_sends_the_same_as_when_it_is_launched(
@@ -84,3 +98,15 @@ def test_a_script_waits_only_for_the_values_that_it_reads(tmp_path: Path) -> Non
     # The large one takes 0.4 s or more on each of the links that it passes after the small one.
     assert times_s[1] - times_s[0] > 0.8
     assert times_s[3] - times_s[2] > 0.8
+
+
+@pytest.mark.parametrize(
+    "words", [["sync=hfa", "sync.k1=1"], ["sync=diloco", "sync.h=2", "sync.tau=1"]]
+)
+def test_steps_that_never_wait_are_simulated(words: list[str], tmp_path: Path) -> None:
+    """The engine goes on while the script waits for the arrival of an earlier value."""
+    results = simulated(tmp_path, RHYTHM, *words)
+    if words[0] == "sync=hfa":  # a mean in every step
+        assert [row["loss"] for row in results.evaluations] == [1 - 5 * 0.125 * 1.5]
+    values = results.parameters().values()
+    assert all((value == value.flat[0]).all() for value in values)

@@ -32,7 +32,11 @@ def described(name: str = "") -> str:
         return "\n".join(_whole(name, _of_script(name)))
     if name:
         if name not in things:
-            raise ConfigError("api", name, near(name, things))
+            whole = [f"{module}.{name}" for module in SCRIPTS if name in SCRIPTS[module]]
+            remedy = (
+                f"is for scripts: geomx api {' or '.join(whole)}" if whole else near(name, things)
+            )
+            raise ConfigError("api", name, remedy)
         return "\n".join(_whole(name, things[name]))
     lines = [f"Hooks and objects of plugins, version {geomx.api_version}; geomx api NAME for one:"]
     for known, thing in things.items():
@@ -67,14 +71,18 @@ def _of_script(name: str) -> Any:
 
 
 def _whole(name: str, thing: Any) -> Iterator[str]:
-    """Signature and docstring of a hook or object, and of its public methods."""
+    """Signature and docstring of a hook or object, and of its public methods and properties."""
     yield f"{name}{_signature(thing)}"
     yield textwrap.indent(inspect.getdoc(thing) or "", "    ")
     if not inspect.isclass(thing):
         return
-    for method, function in vars(thing).items():
+    own = [each for each in inspect.getmro(thing) if each.__module__.startswith("geomx.")]
+    members = {name: each for base in reversed(own) for name, each in vars(base).items()}
+    for method, function in members.items():
         inner = inspect.unwrap(getattr(function, "__func__", function))
-        if not method.startswith("_") and inspect.isfunction(inner):
+        if not method.startswith("_") and (
+            inspect.isfunction(inner) or isinstance(inner, property)
+        ):
             yield ""
             yield f"    {method}{_signature(inner)}"
             yield textwrap.indent(inspect.getdoc(inner) or "", "        ")

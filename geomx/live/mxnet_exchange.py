@@ -40,6 +40,10 @@ class _Buffer:
         """The array's handle in MXNet's C API."""
         return int(self.array.handle.value)
 
+    def wait_to_write(self) -> None:
+        """Wait until nothing in MXNet's engine reads or writes the array."""
+        mx.base.check_call(mx.base._LIB.MXNDArrayWaitToWrite(self.array.handle))
+
 
 @dataclass
 class _Slot:
@@ -116,8 +120,7 @@ class EngineExchange:
     def flush(self) -> None:
         """See `Exchange.flush`; includes values whose encoding is delayed."""
         for slot in self._slots.values():
-            handle = slot.leaving.array.handle
-            mx.base.check_call(mx.base._LIB.MXNDArrayWaitToWrite(handle))
+            slot.leaving.wait_to_write()
 
     def settle(self, arrays: Sequence[Any]) -> None:
         """See `Exchange.settle`."""

@@ -139,7 +139,8 @@ class SyncSteps:
         """Return whether to exchange now; call it in every step, after the update.
 
         Raises:
-            GeomxError: The algorithm does not exchange all parameters at once: see `exchange`.
+            GeomxError: The algorithm does not exchange all parameters at once: see `exchange`; or
+                no step has begun.
         """
         if self._steps.flights is not None:
             name, _ = self._store.member.spec.sync
@@ -159,8 +160,16 @@ class SyncSteps:
                 which answers are written.
 
         Raises:
+            GeomxError: No step has begun, or the algorithm adds up gradients of several workers.
             NodeLost: An answer will never arrive.
         """
+        member = self._store.member
+        if self._steps.exchange == "gradients" and len(member.spec.cluster.workers) > 1:
+            raise GeomxError(
+                f"sync={member.spec.sync[0]} adds up gradients, and rhythm.exchange(values) "
+                "exchanges parameters: choose a sync algorithm for them, or push gradients "
+                "(docs/moving.md)"
+            )
         self._values = values
         flights, due = self._steps.flights, self._computed()
         sent = set(range(len(values))) if flights is None else set(flights.sent)
@@ -200,6 +209,10 @@ class SyncSteps:
 
     def _computed(self) -> bool:
         """Note that the step is computed; return whether it exchanges anything."""
+        if self._steps.step < 0:
+            raise GeomxError(
+                "no step has begun: write `for step in rhythm:` around the local steps"
+            )
         self._asked = True
         self._store.member.computed()
         arrived_s, now_s = self._store.take_arrivals(), self._store.member.now()
