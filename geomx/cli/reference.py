@@ -33,10 +33,9 @@ def described(name: str = "") -> str:
     if name:
         if name not in things:
             whole = [f"{module}.{name}" for module in SCRIPTS if name in SCRIPTS[module]]
-            remedy = (
-                f"is for scripts: geomx api {' or '.join(whole)}" if whole else near(name, things)
-            )
-            raise ConfigError("api", name, remedy)
+            if whole:
+                raise ConfigError("api", name, f"is for scripts: geomx api {' or '.join(whole)}")
+            raise ConfigError("api", name, near(name, things))
         return "\n".join(_whole(name, things[name]))
     lines = [f"Hooks and objects of plugins, version {geomx.api_version}; geomx api NAME for one:"]
     for known, thing in things.items():
@@ -80,9 +79,8 @@ def _whole(name: str, thing: Any) -> Iterator[str]:
     members = {name: each for base in reversed(own) for name, each in vars(base).items()}
     for method, function in members.items():
         inner = inspect.unwrap(getattr(function, "__func__", function))
-        if not method.startswith("_") and (
-            inspect.isfunction(inner) or isinstance(inner, property)
-        ):
+        shown = inspect.isfunction(inner) or isinstance(inner, property)
+        if shown and not method.startswith("_"):
             yield ""
             yield f"    {method}{_signature(inner)}"
             yield textwrap.indent(inspect.getdoc(inner) or "", "        ")
