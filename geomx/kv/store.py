@@ -232,11 +232,8 @@ class KVStore(ManyKeys):
         """
         sync, _ = self.member.spec.sync
         if self.member.policy.exchange == "parameters":
-            remedy = (
-                f"under sync={sync} every worker runs its own optimizer: update the parameters in "
-                "the script, and exchange them by store.rhythm(steps) (docs/moving.md)"
-            )
-            raise ConfigError("optimizer", named(optimizer), remedy)
+            remedy = "every worker runs its own optimizer: exchange by store.rhythm (docs/moving.md)"
+            raise ConfigError("optimizer", named(optimizer), f"under sync={sync} {remedy}")
         text = checked_optimizer(optimizer, options)
         if self.is_master_worker:
             self.instruct("optimizer\n" + text)
