@@ -232,7 +232,7 @@ class KVStore(ManyKeys):
         """
         sync, _ = self.member.spec.sync
         if self.member.policy.exchange == "parameters":
-            remedy = "every worker runs its own optimizer: exchange by store.rhythm (docs/moving.md)"
+            remedy = "every worker runs its own optimizer: see store.rhythm in docs/moving.md"
             raise ConfigError("optimizer", named(optimizer), f"under sync={sync} {remedy}")
         text = checked_optimizer(optimizer, options)
         if self.is_master_worker:
