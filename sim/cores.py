@@ -14,11 +14,6 @@ from collections.abc import Callable
 import simpy
 
 
-def nothing() -> float:
-    """Return 0: what nodes use who have cores of their own."""
-    return 0.0
-
-
 class Cores:
     """Cores that threads share fairly: each of n has min(1, cores / n) of one.
 
@@ -28,15 +23,15 @@ class Cores:
     Args:
         env: The simulation's clock, in nanoseconds.
         count: Number of cores, 1 or more.
-        used_ns: Returns the time that nodes have used of the cores so far. It is asked when a
-            process begins or may have ended.
+        used_ns: Returns the time that nodes have used of the cores so far, by default none. It is
+            called when a process begins or may have ended.
     """
 
     def __init__(
-        self, env: simpy.Environment, count: int, used_ns: Callable[[], float] = nothing
+        self, env: simpy.Environment, count: int, used_ns: Callable[[], float] = lambda: 0.0
     ) -> None:
         self._env, self._count, self._used = env, count, used_ns
-        self._used_ns = 0.0  # when that was asked last
+        self._used_ns = 0.0  # at the last call
         self._due_ns = 0.0  # of it, what the cores have not had the time for yet
         self._served_ns = 0.0  # what a process has computed that has been there all the time
         self._threads = 0.0  # of those that compute

@@ -157,7 +157,7 @@ def test_equal_speeds_and_all_updates_are_rounds(
     """Where k is a party's workers, and answers come before the next push, nothing overlaps."""
     options = {"h": 3, "k": counts[0], "by_speed": False, "alpha": 0.25,
                "local_momentum": momentum, "local_delay": 2, "global_momentum": 0.5}  # fmt: skip
-    # Of moves that arrive together, the first is that of the first party: 0.1 % decide.
+    # Parties differ in speed by 0.1 %, so that their moves arrive in the order of parties.
     speed = [[1 - 0.001 * party] * count for party, count in enumerate(counts)]
     near = network(*counts, speed=speed, mbps=1e5, delay_ms=0.2)
     run = simulate(near, tiny, ("halos", options), iterations=14)

@@ -16,13 +16,14 @@ namespace geomx::io {
 namespace {
 
 constexpr Time kSlice = kMillisecond / 10;  // the shortest that Linux grants
-constexpr std::uint64_t kResetOnFork = 1;   // SCHED_FLAG_RESET_ON_FORK: threads started here are usual ones
+constexpr std::uint64_t kResetOnFork = 1;   // SCHED_FLAG_RESET_ON_FORK: not for threads started by this one
 
 // Asks for short time slices. When a thread wakes, Linux 6.12 and later let it interrupt one with longer
 // slices, and give it no more time in all. Without that, what a script pushes while scripts compute on all
 // cores would leave at the end of a slice, which lasts milliseconds. Where it is refused, nothing changes.
 void AskForShortSlices() {
-  if (sched_getscheduler(0) != SCHED_OTHER) return;  // somebody has chosen another policy
+  // A real-time or batch policy, inherited from whoever started the process, stays in force.
+  if (sched_getscheduler(0) != SCHED_OTHER) return;
   const SchedulingAttributes wanted{.policy = SCHED_OTHER,
                                     .flags = kResetOnFork,
                                     .nice = getpriority(PRIO_PROCESS, 0),
