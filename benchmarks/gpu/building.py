@@ -19,14 +19,7 @@ ROOT = HERE.parents[1]
 NATIVE = ROOT / "runtime_cpp"
 PROTOCOL = [f"runtime_cpp/{part}" for part in ("core", "core/optimizers", "net", "io")]
 PROTOCOL += [f"plugins/{name}" for name in ("fp16", "bisparse", "twobit")]
-BATTERY = (
-    "check_main",
-    "wire",
-    "cluster",
-    "device_test",
-    "device_staging_test",
-    "server_device_test",
-)
+BATTERY = ("device_test", "device_staging_test", "server_device_test")
 CXX = ["-std=c++20", "-O3", "-DNDEBUG", "-Wall", "-Wextra", "-ffp-contract=off"]
 CUDA = ["-std=c++20", "-O3", "-DNDEBUG", "--fmad=false", "-Werror"]
 CUDA += ["all-warnings,cross-execution-space-call", "-lineinfo"]
@@ -108,9 +101,14 @@ def build(folder: Path, gpu: bool, architecture: str = "native") -> dict[str, Pa
         job(path, plain, f"protocol-{path.parent.name}")
         for part in PROTOCOL
         for path in sorted((ROOT / part).glob("*.cc"))
-        if path.name != "tls.cc" and not path.name.endswith("_test.cc")
+        if path.stem == "tls_absent" or not path.stem.startswith("tls")
+        if not path.stem.endswith("_test")
     ]
-    battery = [job(tests / f"{name}.cc", plain, "test") for name in BATTERY]
+    battery = [
+        job(path, plain, "test")
+        for path in sorted(tests.glob("*.cc"))
+        if path.stem in BATTERY or not (path.stem.endswith("_test") or "fuzz" in path.stem)
+    ]
     battery += [job(path, [*emulated, "-x", "c++"], "emulated") for path in sources]
     battery += [job(tests / "emulated" / "runtime.cc", emulated, "emulated")]
     timings = [job(HERE / "timings.cc", plain, "timings")]

@@ -42,7 +42,10 @@ LIVE_ELEMENTS, LIVE_STEPS = 1 << 21, 40
 
 # Requirements for building geomx's Python module and for training.
 TOOLS = ("cmake", "ninja")
-MODULES = ("pip", "nanobind", "scikit_build_core", "torch", "numpy", "networkx", "pluggy", "yaml")
+MODULES = (
+    "pip", "nanobind", "scikit_build_core", "torch", "numpy", "networkx", "pluggy", "yaml",
+    "annotated_types", "prometheus_client",
+)  # fmt: skip
 
 # Goals on a GPU, for arrays of 1 GiB.
 LEAST_OF_COPY = 0.8
@@ -171,8 +174,8 @@ def training(folder: Path, device: str, architecture: str) -> Report:
         shutil.rmtree(site, ignore_errors=True)
         settings = [f"cmake.define.CMAKE_CUDA_ARCHITECTURES={architecture}"]
         settings += ["cmake.define.GEOMX_CUDA=on", f"build-dir={folder / 'wheel'}"]
-        words = [sys.executable, "-m", "pip", "install", "--no-index", "--no-build-isolation"]
-        words += ["--no-deps", "--quiet", "--target", site]
+        words: list[Any] = [sys.executable, "-m", "pip", "install", "--quiet", "--target", site]
+        words += ["--no-index", "--no-build-isolation", "--no-deps"]
         output([*words, *(f"-C{setting}" for setting in settings), ROOT], timeout=400)
         environment["PYTHONPATH"] = str(site)
     said = output([sys.executable, HERE / "training.py", device], environment=environment)
