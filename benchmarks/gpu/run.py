@@ -204,14 +204,16 @@ def output(
     """Run a program and return its output.
 
     Raises:
-        RuntimeError: It failed; the message has the end of its output.
+        RuntimeError: It failed; the message has the errors in its output, and the end.
     """
     done = subprocess.run(
         [str(word) for word in words], check=False, capture_output=True, text=True,
         env=environment, timeout=timeout,
     )  # fmt: skip
     if done.returncode != 0:
-        raise RuntimeError(f"exit status {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+        text = done.stdout + done.stderr
+        errors = [line for line in text.splitlines() if " error" in line.lower()][:10]
+        raise RuntimeError("\n".join([f"exit status {done.returncode}:", *errors, text[-1500:]]))
     return done.stdout
 
 

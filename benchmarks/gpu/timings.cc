@@ -108,15 +108,15 @@ void Time(Queue& queue, double seconds, std::uint64_t n) {
   Measuring measuring(queue, seconds, n);
   Memory memory(queue);
   std::vector<float*> all;
-  for (std::uint64_t i = 0; i < 6; ++i) {
+  for (std::uint64_t i = 0; i < 10; ++i) {
     all.push_back(memory.Take(n));
     Fill(queue, all.back(), n, i + 1);
   }
   float *a = all[0], *b = all[1], *c = all[2], *d = all[3];
   auto* brief = memory.Take<std::uint16_t>(n);
   auto* bytes = reinterpret_cast<std::byte*>(brief);
-  const float* const terms[] = {a, b, c, d, a, b, c, d};
-  float* const out = all[4];
+  const float* const terms[] = {a, b, c, d, all[4], all[5], all[6], all[7]};
+  float* const out = all[8];
 
   measuring.Row("copy", 8, [&] { queue.Copy(out, a, 4 * n); });
   measuring.Row("narrow to fp16", 6, [&] { queue.Narrow(a, brief, n); });
@@ -153,7 +153,7 @@ void Time(Queue& queue, double seconds, std::uint64_t n) {
   auto* indices = memory.Take<std::uint32_t>(rows);
   float* const values = memory.Take(rows);
   auto* next = memory.Take<std::uint64_t>(1);
-  float* const velocity = all[5];
+  float* const velocity = all[9];
   Sparsification how{.momentum = 0.9f, .clip = 0, .masking = true, .exact = false, .seed = 1};
   const auto sparsify = [&] {
     ++how.seed;

@@ -1,5 +1,4 @@
-// Casts on a GPU: half.h and bfloat.h. Eight elements at a time, 32 bytes on one side and 16 on the
-// other.
+// Casts on a GPU: half.h and bfloat.h.
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/elements.h"
@@ -27,6 +26,7 @@ __device__ inline std::uint32_t Pair(float low, float high) {
   return std::uint32_t{Type::Narrow(low)} | std::uint32_t{Type::Narrow(high)} << 16;
 }
 
+// Eight at a time: 32 bytes are read, 16 stored.
 template <class Type>
 __global__ void __launch_bounds__(kThreads)
     NarrowKernel(const float* in, std::uint16_t* out, std::uint64_t n, bool aligned) {
@@ -42,27 +42,24 @@ __global__ void __launch_bounds__(kThreads)
   for (std::uint64_t i = 8 * eights + Place(); i < n; i += Stride()) out[i] = Type::Narrow(in[i]);
 }
 
+// Four at a time: neighbouring threads then store neighbouring 16 bytes.
 template <class Type, bool kAdd>
 __global__ void __launch_bounds__(kThreads)
     WidenKernel(const std::byte* in, float* out, std::uint64_t n, bool aligned) {
-  const std::uint64_t eights = aligned ? n / 8 : 0;
-  for (std::uint64_t eight = Place(); eight < eights; eight += Stride()) {
-    const uint4 packed = reinterpret_cast<const uint4*>(in)[eight];
-    const std::uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+  const std::uint64_t fours = aligned ? n / 4 : 0;
+  for (std::uint64_t four = Place(); four < fours; four += Stride()) {
+    const uint2 packed = reinterpret_cast<const uint2*>(in)[four];
+    float wide[4] = {};
+    if constexpr (kAdd) LoadFour(out + 4 * four, wide);
 #pragma unroll
-    for (unsigned part = 0; part < 2; ++part) {
-      float four[4] = {};
-      if constexpr (kAdd) LoadFour(out + 8 * eight + 4 * part, four);
-#pragma unroll
-      for (unsigned k = 0; k < 4; ++k) {
-        const std::uint32_t word = words[2 * part + k / 2];
-        const float wide = Type::Widen(static_cast<std::uint16_t>(k % 2 == 0 ? word : word >> 16));
-        four[k] = kAdd ? four[k] + wide : wide;
-      }
-      StoreFour(out + 8 * eight + 4 * part, four);
+    for (unsigned k = 0; k < 4; ++k) {
+      const std::uint32_t word = k < 2 ? packed.x : packed.y;
+      const float more = Type::Widen(static_cast<std::uint16_t>(k % 2 == 0 ? word : word >> 16));
+      wide[k] = kAdd ? wide[k] + more : more;
     }
+    StoreFour(out + 4 * four, wide);
   }
-  for (std::uint64_t i = 8 * eights + Place(); i < n; i += Stride()) {
+  for (std::uint64_t i = 4 * fours + Place(); i < n; i += Stride()) {
     const float wide = Type::Widen(LoadShort(in + 2 * i));
     out[i] = kAdd ? out[i] + wide : wide;
   }
@@ -78,7 +75,7 @@ void NarrowAll(Context& context, const float* in, std::uint16_t* out, std::uint6
 template <class Type, bool kAdd>
 void WidenAll(Context& context, const std::byte* in, float* out, std::uint64_t n) {
   const bool aligned = Aligned16(in, out);
-  Launch(context, BlocksFor(context, aligned ? n / 8 + n % 8 : n), kThreads,
+  Launch(context, BlocksFor(context, aligned ? n / 4 + n % 4 : n), kThreads,
          &WidenKernel<Type, kAdd>, in, out, n, aligned);
 }
 

@@ -97,6 +97,21 @@ __device__ inline std::uint64_t Place() {
 }
 __device__ inline std::uint64_t Stride() { return std::uint64_t{gridDim.x} * blockDim.x; }
 
+// True in all threads of the block that ends last, and they see what all blocks have written. By all
+// threads, once per kernel. `ended` is 0 before the kernel, and again after it.
+__device__ inline bool IsLastBlock(unsigned* ended) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(ended, 1u) + 1 == gridDim.x;
+    if (last) *ended = 0;
+  }
+  __syncthreads();
+  __threadfence();
+  return last;
+}
+
 template <class... Pointers>
 bool Aligned16(const Pointers*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);

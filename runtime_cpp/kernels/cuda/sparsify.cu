@@ -5,7 +5,10 @@
 // entries that reach the threshold, tile by tile, so that their order can be restored. Later
 // kernels work on these few entries, or on the whole sum if too many or (in an exact choice) too
 // few have passed. The device decides which: kernels are always launched in the same order, and
-// those without work return at once.
+// those without work return at once. A launch takes longer than most of these kernels, so whatever
+// depends on all blocks of a kernel is done by the block that ends last.
+#include <algorithm>
+
 #include "kernels/cuda/sparsify/choice.h"
 #include "kernels/cuda/sparsify/filling.h"
 #include "kernels/cuda/sparsify/pass.h"
@@ -21,9 +24,12 @@ struct Pieces {
   double* squares_room;
   float* sample;
   Tile* tiles;
+  Group* groups;
   Aside aside;
   Rows waiting;
 };
+
+std::uint64_t Groups(std::uint64_t tiles) { return (tiles + kGroup - 1) / kGroup; }
 
 Pieces Lay(Outline& outline, const Tensor& tensor, double clip, std::uint64_t sample,
            std::uint64_t tiles) {
@@ -34,6 +40,7 @@ Pieces Lay(Outline& outline, const Tensor& tensor, double clip, std::uint64_t sa
   pieces.squares_room = outline.Piece<double>(clip > 0 ? SquaresRoom(tensor.n) : 0);
   pieces.sample = outline.Piece<float>(sample);
   pieces.tiles = outline.Piece<Tile>(tiles);
+  pieces.groups = outline.Piece<Group>(Groups(tiles));
   // A threshold from a sample passes about 1.3 times as many entries as wanted, and hardly ever
   // four times.
   std::uint64_t room = sample == 0 ? 0 : 4 * tensor.rows + kTile;
@@ -46,12 +53,15 @@ Pieces Lay(Outline& outline, const Tensor& tensor, double clip, std::uint64_t sa
   return pieces;
 }
 
+// Few blocks: each adds its whole histogram to that of all.
+template <class Use>
 void SelectRank(Context& context, const Pieces& pieces, const float* few, const float* all,
-                std::uint64_t items) {
+                std::uint64_t items, Use use) {
+  const std::uint64_t most = 4 * std::uint64_t{context.multiprocessors};
+  const std::uint64_t blocks = std::min(BlocksFor(context, items), most);
   for (const Digit digit : kDigits) {
-    Launch(context, BlocksFor(context, items), kThreads, &HistogramKernel, pieces.control, few, all,
-           digit, pieces.histogram);
-    Launch(context, 1, kThreads, &PickKernel, pieces.control, digit, pieces.histogram);
+    Launch(context, blocks, kThreads, &HistogramKernel<Use>, pieces.control, few, all, digit,
+           pieces.histogram, use);
   }
 }
 
@@ -70,31 +80,24 @@ void Sparsify(Context& context, const Sparsification& how, const float* term, fl
   const Pieces pieces = Lay(outline, tensor, how.clip, sampling.size, tiles);
   Control* const control = pieces.control;
 
-  Check(cudaMemsetAsync(pieces.histogram, 0, kBuckets * sizeof(unsigned long long), context.stream),
-        "clearing memory");
   if (how.clip > 0) SumOfSquaresIn(context, term, n, pieces.squares, pieces.squares_room);
-  Launch(context, 1, 1, &StartKernel, control, how.clip, pieces.squares, sampling.size,
-         Sampling::Rank(sampling.rank));
+  Launch(context, 1, kThreads, &StartKernel, control, how.clip, pieces.squares, sampling.size,
+         Sampling::Rank(sampling.rank), pieces.histogram);
   if (sampling.size > 0) {
     Launch(context, BlocksFor(context, sampling.size), kThreads, &SampleKernel, control, tensor,
            how.seed, sampling.size, pieces.sample);
-    SelectRank(context, pieces, pieces.sample, nullptr, sampling.size);
-    Launch(context, 1, 1, &ThresholdKernel, control);
+    SelectRank(context, pieces, pieces.sample, nullptr, sampling.size, UseAsThreshold{});
   }
   const bool aligned = Aligned16(term, velocity, sum);
   Launch(context, tiles, kThreads,
          velocity != nullptr ? &AccumulateKernel<true> : &AccumulateKernel<false>, control, tensor,
          aligned, pieces.aside, pieces.tiles);
-  Launch(context, 1, 1, &DecideKernel, control, tensor, pieces.aside.room);
-  SelectRank(context, pieces, pieces.aside.values, sum, n);
-  Launch(context, 1, 1, &LeastKernel, control);
-  const std::uint64_t warps = BlocksFor(context, tiles * kWarp);
-  Launch(context, warps, kThreads, &CountKernel, control, tensor, pieces.aside, pieces.tiles, tiles);
-  Launch(context, 1, kThreads, &ScanKernel, control, pieces.tiles, tiles);
+  SelectRank(context, pieces, pieces.aside.values, sum, n, UseAsLeast{});
+  Launch(context, Groups(tiles), kThreads, &CountKernel, control, tensor, pieces.aside,
+         pieces.tiles, tiles, pieces.groups);
   const Rows wanted{indices, values};
-  Launch(context, warps, kThreads, &EmitKernel, control, tensor, pieces.aside, pieces.tiles, tiles,
-         wanted, pieces.waiting);
-  Launch(context, 1, 1, &ReachKernel, control, tensor, pieces.waiting.indices, next_fill);
+  Launch(context, BlocksFor(context, tiles * kWarp), kThreads, &EmitKernel, control, tensor,
+         pieces.aside, pieces.tiles, tiles, pieces.groups, wanted, pieces.waiting, next_fill);
   Launch(context, BlocksFor(context, rows), kThreads, &FillKernel, control, tensor, pieces.waiting,
          wanted);
 }

@@ -1,5 +1,5 @@
-// Sums on a GPU: sums.h. Sums over elements have the order defined there: 16 lanes per run, here
-// the lanes of half a warp; then, in float64, run by run within a block, and block by block.
+// Sums on a GPU: sums.h. Sums over elements have the order defined there: 16 lanes per run, here of
+// four threads; then, in float64, run by run within a block, and block by block.
 #include "kernels/cuda/arrays.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/twins.h"
@@ -50,58 +50,81 @@ __device__ inline void AddTo(NormPair& sum, const NormPair& more) {
   sum.squares += more.squares;
 }
 
-// Sums over the 16 lanes of half a warp, lane 0 first. All lanes of the warp must take part.
+// Four threads share a run; each reads 16 bytes at a time and adds up four of the lanes.
+constexpr unsigned kSharers = 4, kEach = kLanes / kSharers;
+
+// Sums over the 16 lanes of four neighbouring threads, lane 0 first. All threads of the warp must
+// take part.
 template <class Number>
-__device__ inline double InOrder(Number mine) {
+__device__ inline double InOrder(const Number (&mine)[kEach]) {
   double sum = 0;
 #pragma unroll
   for (unsigned lane = 0; lane < kLanes; ++lane) {
-    sum += static_cast<double>(__shfl_sync(kAll, mine, static_cast<int>(lane), kLanes));
+    const int thread = static_cast<int>(lane / kEach);
+    sum += static_cast<double>(__shfl_sync(kAll, mine[lane % kEach], thread, kSharers));
   }
   return sum;
 }
 
-// One run of `count` values from `first` on, summed by half a warp.
+// Part `sharer` of one run of `count` values from `first` on; all four return the sum. `add` takes
+// a lane's number and a value of it.
+template <class Values, class Add>
+__device__ inline void ForLanes(const Values& values, std::uint64_t first, std::uint64_t count,
+                                unsigned sharer, Add add) {
+  std::uint64_t i = 0;
+#pragma unroll 4
+  for (; i + kLanes <= count; i += kLanes) {
+    float four[kEach];
+    values.Load(first + i + kEach * sharer, four);
+#pragma unroll
+    for (unsigned k = 0; k < kEach; ++k) add(k, four[k]);
+  }
+  for (; sharer == 0 && i < count; ++i) add(0, values.At(first + i));
+}
+
+// The values, or the sums of two arrays.
+struct Values {
+  const float* a;
+  const float* b;  // may be null
+  bool aligned;
+
+  Values(const float* a_, const float* b_) : a(a_), b(b_), aligned(Aligned16(a_, b_)) {}
+  __device__ float At(std::uint64_t i) const { return b != nullptr ? a[i] + b[i] : a[i]; }
+  __device__ void Load(std::uint64_t i, float (&four)[kEach]) const {
+    Load4(a, i, i + kEach, aligned && i % kEach == 0, four);
+    if (b == nullptr) return;
+    float more[kEach];
+    Load4(b, i, i + kEach, aligned && i % kEach == 0, more);
+#pragma unroll
+    for (unsigned k = 0; k < kEach; ++k) four[k] += more[k];
+  }
+};
+
 struct Squares {
   using Sum = double;
-  const float* values;
+  Values values;
 
-  __device__ double Run(std::uint64_t first, std::uint64_t count, unsigned lane) const {
-    double sum = 0;
-    std::uint64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      const auto value = static_cast<double>(values[first + i + lane]);
-      sum += value * value;
-    }
-    for (; lane == 0 && i < count; ++i) {
-      const auto value = static_cast<double>(values[first + i]);
-      sum += value * value;
-    }
-    return InOrder(sum);
+  __device__ double Run(std::uint64_t first, std::uint64_t count, unsigned sharer) const {
+    double sums[kEach] = {};
+    ForLanes(values, first, count, sharer, [&](unsigned k, float value) {
+      sums[k] += static_cast<double>(value) * static_cast<double>(value);
+    });
+    return InOrder(sums);
   }
 };
 
 struct Both {
   using Sum = NormPair;
-  const float* a;
-  const float* b;  // may be null
+  Values values;
 
-  __device__ float At(std::uint64_t i) const { return b != nullptr ? a[i] + b[i] : a[i]; }
-  __device__ NormPair Run(std::uint64_t first, std::uint64_t count, unsigned lane) const {
-    float sum = 0, square = 0;
-    std::uint64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      const float value = At(first + i + lane);
-      sum += fabsf(value);
-      square += value * value;
-    }
-    for (; lane == 0 && i < count; ++i) {
-      const float value = At(first + i);
-      sum += fabsf(value);
-      square += value * value;
-    }
-    const double magnitudes = InOrder(sum);
-    return {magnitudes, InOrder(square)};
+  __device__ NormPair Run(std::uint64_t first, std::uint64_t count, unsigned sharer) const {
+    float sums[kEach] = {}, squares[kEach] = {};
+    ForLanes(values, first, count, sharer, [&](unsigned k, float value) {
+      sums[k] += fabsf(value);
+      squares[k] += value * value;
+    });
+    const double magnitudes = InOrder(sums);
+    return {magnitudes, InOrder(squares)};
   }
 };
 
@@ -110,41 +133,49 @@ __device__ inline std::uint64_t Least(std::uint64_t a, std::uint64_t b) { return
 template <class Of>
 __global__ void __launch_bounds__(kThreads)
     RunsKernel(Of of, std::uint64_t n, typename Of::Sum* runs) {
-  const unsigned lane = threadIdx.x % kLanes;
+  constexpr std::uint64_t kAtOnce = kWarp / kSharers;  // by a warp, whose threads iterate equally often
+  const unsigned sharer = threadIdx.x % kSharers;
   const std::uint64_t count = (n + kRun - 1) / kRun;
-  // Both halves of a warp must iterate equally often.
-  for (std::uint64_t run = Place() / kLanes; run / 2 * 2 < count; run += Stride() / kLanes) {
+  for (std::uint64_t run = Place() / kSharers; run / kAtOnce * kAtOnce < count;
+       run += Stride() / kSharers) {
     const std::uint64_t first = run * kRun;
     const std::uint64_t many = run < count ? Least(kRun, n - first) : 0;
-    const typename Of::Sum sum = of.Run(first, many, lane);
-    if (lane == 0 && run < count) runs[run] = sum;
+    const typename Of::Sum sum = of.Run(first, many, sharer);
+    if (sharer == 0 && run < count) runs[run] = sum;
   }
+}
+
+// The sum of `few` numbers, first to last; by a block, whose first thread adds what all have loaded.
+template <class Sum>
+__device__ Sum SumInOrder(const Sum* numbers, std::uint64_t few, Sum* fetched) {
+  Sum sum = {};
+  for (std::uint64_t first = 0; first < few; first += kThreads) {
+    const std::uint64_t some = Least(kThreads, few - first);
+    if (threadIdx.x < some) fetched[threadIdx.x] = numbers[first + threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x == 0) {
+#pragma unroll 8
+      for (unsigned k = 0; k < some; ++k) AddTo(sum, fetched[k]);
+    }
+    __syncthreads();
+  }
+  return sum;
 }
 
 template <class Sum>
 __global__ void __launch_bounds__(kThreads)
     BlocksKernel(const Sum* runs, std::uint64_t count, Sum* blocks) {
-  for (std::uint64_t block = Place(); block * kRunsPerBlock < count; block += Stride()) {
-    Sum sum = {};
-    const std::uint64_t end = Least((block + 1) * kRunsPerBlock, count);
-    for (std::uint64_t run = block * kRunsPerBlock; run < end; ++run) AddTo(sum, runs[run]);
-    blocks[block] = sum;
-  }
+  __shared__ Sum fetched[kThreads];
+  const std::uint64_t first = blockIdx.x * kRunsPerBlock;
+  const Sum sum = SumInOrder(runs + first, Least(kRunsPerBlock, count - first), fetched);
+  if (threadIdx.x == 0) blocks[blockIdx.x] = sum;
 }
 
-// Runs in one block, whose first thread adds the values that the others load.
 template <class Sum>
 __global__ void __launch_bounds__(kThreads)
     TotalKernel(const Sum* blocks, std::uint64_t count, Sum* total) {
   __shared__ Sum fetched[kThreads];
-  Sum sum = {};
-  for (std::uint64_t first = 0; first < count; first += kThreads) {
-    const std::uint64_t few = Least(kThreads, count - first);
-    if (threadIdx.x < few) fetched[threadIdx.x] = blocks[first + threadIdx.x];
-    __syncthreads();
-    for (unsigned k = 0; threadIdx.x == 0 && k < few; ++k) AddTo(sum, fetched[k]);
-    __syncthreads();
-  }
+  const Sum sum = SumInOrder(blocks, count, fetched);
   if (threadIdx.x == 0) *total = sum;
 }
 
@@ -157,41 +188,42 @@ void SumUp(Context& context, const Of& of, std::uint64_t n, typename Of::Sum* to
   using Sum = typename Of::Sum;
   const std::uint64_t runs = Runs(n);
   Sum* const blocks = room + runs;
-  Launch(context, BlocksFor(context, (runs + 1) / 2 * kWarp), kThreads, &RunsKernel<Of>, of, n,
-         room);
-  Launch(context, BlocksFor(context, Blocks(n)), kThreads, &BlocksKernel<Sum>, room, runs, blocks);
+  Launch(context, BlocksFor(context, runs * kSharers), kThreads, &RunsKernel<Of>, of, n, room);
+  Launch(context, Blocks(n), kRunsPerBlock, &BlocksKernel<Sum>, room, runs, blocks);
   Launch(context, 1, kThreads, &TotalKernel<Sum>, blocks, Blocks(n), total);
 }
 
-// A block of threads per range: half a warp per run, and the first thread adds them up.
+// A warp per range: four threads per run, and all add them up.
 __global__ void __launch_bounds__(kThreads)
-    ContributeKernel(const float* values, const Range* ranges, double alpha, double* averages) {
-  constexpr unsigned kAtOnce = kThreads / kLanes;
-  __shared__ double runs[kAtOnce];
-  const std::uint64_t first = ranges[blockIdx.x].first, count = ranges[blockIdx.x].count;
-  const unsigned lane = threadIdx.x % kLanes, mine = threadIdx.x / kLanes;
-  const Both of{values, nullptr};
-  double total = 0, block = 0;
-  std::uint64_t done = 0;
-  for (std::uint64_t at = 0; at < count; at += kAtOnce * kRun) {
-    const std::uint64_t start = at + mine * kRun;
-    const std::uint64_t many = start < count ? Least(kRun, count - start) : 0;
-    const NormPair sum = of.Run(first + start, many, lane);
-    if (lane == 0) runs[mine] = sum.magnitudes;
-    __syncthreads();
-    for (unsigned run = 0; threadIdx.x == 0 && run < kAtOnce && at + run * kRun < count; ++run) {
-      block += runs[run];
-      if (++done % kRunsPerBlock == 0) {
-        total += block;
-        block = 0;
+    ContributeKernel(Values values, const Range* ranges, std::uint64_t range_count, double alpha,
+                     double* averages) {
+  constexpr unsigned kAtOnce = kWarp / kSharers;
+  const unsigned sharer = threadIdx.x % kSharers, mine = threadIdx.x % kWarp / kSharers;
+  const Both of{values};
+  for (std::uint64_t r = Place() / kWarp; r < range_count; r += Stride() / kWarp) {
+    const std::uint64_t first = ranges[r].first, count = ranges[r].count;
+    double total = 0, block = 0;
+    std::uint64_t done = 0;
+    for (std::uint64_t at = 0; at < count; at += kAtOnce * kRun) {
+      const std::uint64_t start = at + mine * kRun;
+      const std::uint64_t many = start < count ? Least(kRun, count - start) : 0;
+      const double sum = of.Run(first + start, many, sharer).magnitudes;
+#pragma unroll
+      for (unsigned run = 0; run < kAtOnce; ++run) {
+        const double more = __shfl_sync(kAll, sum, static_cast<int>(run * kSharers));
+        if (at + run * kRun >= count) continue;
+        block += more;
+        if (++done % kRunsPerBlock == 0) {
+          total += block;
+          block = 0;
+        }
       }
     }
-    __syncthreads();
+    if (threadIdx.x % kWarp > 0) continue;
+    if (done % kRunsPerBlock != 0) total += block;
+    const double mean = count == 0 ? 0.0 : total / static_cast<double>(count);
+    averages[r] = alpha * averages[r] + (1 - alpha) * mean;
   }
-  if (threadIdx.x > 0) return;
-  if (done % kRunsPerBlock != 0) total += block;
-  const double mean = count == 0 ? 0.0 : total / static_cast<double>(count);
-  averages[blockIdx.x] = alpha * averages[blockIdx.x] + (1 - alpha) * mean;
 }
 
 }  // namespace
@@ -220,7 +252,7 @@ std::uint64_t SquaresRoom(std::uint64_t n) { return Runs(n) + Blocks(n); }
 
 void SumOfSquaresIn(Context& context, const float* values, std::uint64_t n, double* sum,
                     double* room) {
-  SumUp(context, Squares{values}, n, sum, room);
+  SumUp(context, Squares{{values, nullptr}}, n, sum, room);
 }
 
 void SumOfSquares(Context& context, const float* values, std::uint64_t n, double* sum) {
@@ -232,7 +264,7 @@ std::uint64_t NormsRoom(std::uint64_t n) { return (Runs(n) + Blocks(n)) * sizeof
 
 void NormsIn(Context& context, const float* a, const float* b, std::uint64_t n, Norms* norms,
              std::byte* room) {
-  SumUp(context, Both{a, b}, n, reinterpret_cast<NormPair*>(norms),
+  SumUp(context, Both{{a, b}}, n, reinterpret_cast<NormPair*>(norms),
         reinterpret_cast<NormPair*>(room));
 }
 
@@ -246,7 +278,8 @@ void Contribute(Context& context, const float* values, const Range* ranges, std:
   if (count == 0) return;
   Check(cudaMemcpyAsync(there, ranges, count * sizeof(Range), cudaMemcpyDefault, context.stream),
         "copying ranges");
-  Launch(context, count, kThreads, &ContributeKernel, values, there, alpha, averages);
+  Launch(context, BlocksFor(context, count * kWarp), kThreads, &ContributeKernel,
+         Values(values, nullptr), there, count, alpha, averages);
 }
 
 }  // namespace geomx::kernels::GEOMX_CUDA

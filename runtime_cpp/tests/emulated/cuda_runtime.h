@@ -29,6 +29,9 @@ struct alignas(16) float4 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
@@ -59,6 +62,7 @@ T Unpacked(std::uint64_t bits) {
 }  // namespace geomx::emulated
 
 inline void __syncthreads() { geomx::emulated::MeetBlock(); }
+inline void __threadfence() {}
 
 template <class T>
 T __shfl_sync(unsigned, T value, int lane, unsigned width = 32) {

@@ -1,17 +1,19 @@
 // Choosing exactly as many entries as wanted among those that passed, or among all.
 #pragma once
 
-#include "kernels/cuda/sparsify/shared.h"
+#include "kernels/cuda/sparsify/filling.h"
 
 namespace geomx::kernels::GEOMX_CUDA {
 namespace {
 
-__global__ void DecideKernel(Control* control, Tensor tensor, std::uint64_t room) {
+// By one thread, after `found` entries have reached the threshold.
+__device__ inline void Decide(Control* control, const Tensor& tensor, std::uint64_t found,
+                              std::uint64_t room) {
   Control now = *control;
-  const bool again = now.found < tensor.rows && tensor.exact && now.threshold > 1;
-  now.everything = now.found > room || again;
-  now.items = now.everything != 0 ? tensor.n : now.found;
-  now.selecting = now.everything != 0 || now.found > tensor.rows;
+  const bool again = found < tensor.rows && tensor.exact && now.threshold > 1;
+  now.everything = found > room || again;
+  now.items = now.everything != 0 ? tensor.n : found;
+  now.selecting = now.everything != 0 || found > tensor.rows;
   now.rank = tensor.rows - 1;
   now.prefix = 0;
   now.least = now.threshold;
@@ -20,11 +22,12 @@ __global__ void DecideKernel(Control* control, Tensor tensor, std::uint64_t room
 }
 
 // Zeros are never chosen: if the rank is that of a zero, all other entries are.
-__global__ void LeastKernel(Control* control) {
-  if (control->selecting == 0) return;
-  control->least = control->prefix == 0 ? 1 : control->prefix;
-  control->ties = control->prefix == 0 ? kNoBound : control->rank + 1;
-}
+struct UseAsLeast {
+  __device__ void operator()(Control* control) const {
+    control->least = control->prefix == 0 ? 1 : control->prefix;
+    control->ties = control->prefix == 0 ? kNoBound : control->rank + 1;
+  }
+};
 
 struct Item {
   bool greater, equal;
@@ -48,42 +51,20 @@ __device__ inline Item ItemAt(const Control& control, const Tensor& tensor, cons
   return {magnitude > control.least, magnitude == control.least, value};
 }
 
-// A warp per tile.
-__global__ void __launch_bounds__(kThreads)
-    CountKernel(const Control* control, Tensor tensor, Aside aside, Tile* tiles,
-                std::uint64_t tile_count) {
-  const Control now = *control;
-  const unsigned lane = threadIdx.x % kWarp;
-  for (std::uint64_t tile = Place() / kWarp; tile < tile_count; tile += Stride() / kWarp) {
-    const std::uint64_t count = TileCount(now, tensor, tiles, tile);
-    std::uint32_t greater = 0, equal = 0;
-    for (std::uint64_t at = 0; at < count; at += kWarp) {
-      const Item item = ItemAt(now, tensor, aside, tiles, tile, at + lane, count);
-      greater += static_cast<std::uint32_t>(__popc(__ballot_sync(kAll, item.greater)));
-      equal += static_cast<std::uint32_t>(__popc(__ballot_sync(kAll, item.equal)));
-    }
-    if (lane == 0) {
-      tiles[tile].greater = greater;
-      tiles[tile].equal = equal;
-    }
-  }
-}
-
-// By one block.
-__global__ void __launch_bounds__(kThreads)
-    ScanKernel(Control* control, Tile* tiles, std::uint64_t tile_count) {
+// How many of a group's entries are in earlier groups, and how many are chosen; by one block.
+__device__ inline void AddGroups(Control* control, Group* groups, std::uint64_t group_count) {
   __shared__ std::uint64_t room[2][kThreads / kWarp];
   std::uint64_t greater = 0, equal = 0;
-  for (std::uint64_t first = 0; first < tile_count; first += kThreads) {
-    const std::uint64_t tile = first + threadIdx.x;
-    const bool there = tile < tile_count;
+  for (std::uint64_t first = 0; first < group_count; first += kThreads) {
+    const std::uint64_t group = first + threadIdx.x;
+    const bool there = group < group_count;
     std::uint64_t all_greater = 0, all_equal = 0;
     const std::uint64_t greater_before =
-        SumBefore(there ? tiles[tile].greater : 0, all_greater, room[0]);
-    const std::uint64_t equal_before = SumBefore(there ? tiles[tile].equal : 0, all_equal, room[1]);
+        SumBefore(there ? groups[group].greater : 0, all_greater, room[0]);
+    const std::uint64_t equal_before = SumBefore(there ? groups[group].equal : 0, all_equal, room[1]);
     if (there) {
-      tiles[tile].greater_before = greater + greater_before;
-      tiles[tile].equal_before = equal + equal_before;
+      groups[group].greater_before = greater + greater_before;
+      groups[group].equal_before = equal + equal_before;
     }
     greater += all_greater;
     equal += all_equal;
@@ -94,18 +75,56 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A warp per tile. Writes the entries to the output if there are as many as wanted; otherwise to
-// `waiting`, for FillKernel.
+// A block per group, a warp per tile; the last block adds up the groups.
 __global__ void __launch_bounds__(kThreads)
-    EmitKernel(const Control* control, Tensor tensor, Aside aside, const Tile* tiles,
-               std::uint64_t tile_count, Rows wanted, Rows waiting) {
+    CountKernel(Control* control, Tensor tensor, Aside aside, Tile* tiles, std::uint64_t tile_count,
+                Group* groups) {
+  __shared__ std::uint64_t counts[kGroup];  // greater, and from bit 32 on equal
+  __shared__ std::uint64_t room[kThreads / kWarp];
+  const Control now = *control;
+  const unsigned lane = threadIdx.x % kWarp;
+  const std::uint64_t first = std::uint64_t{blockIdx.x} * kGroup;
+  for (unsigned mine = threadIdx.x / kWarp; mine < kGroup; mine += kThreads / kWarp) {
+    const std::uint64_t tile = first + mine;
+    const std::uint64_t count = tile < tile_count ? TileCount(now, tensor, tiles, tile) : 0;
+    std::uint64_t greater = 0, equal = 0;
+    for (std::uint64_t at = 0; at < count; at += kWarp) {
+      const Item item = ItemAt(now, tensor, aside, tiles, tile, at + lane, count);
+      greater += static_cast<unsigned>(__popc(__ballot_sync(kAll, item.greater)));
+      equal += static_cast<unsigned>(__popc(__ballot_sync(kAll, item.equal)));
+    }
+    if (lane == 0) counts[mine] = greater | equal << 32;
+  }
+  __syncthreads();
+  std::uint64_t total = 0;
+  const bool there = threadIdx.x < kGroup && first + threadIdx.x < tile_count;
+  const std::uint64_t before = SumBefore(there ? counts[threadIdx.x] : 0, total, room);
+  if (there) {
+    tiles[first + threadIdx.x].greater_before = static_cast<std::uint32_t>(before);
+    tiles[first + threadIdx.x].equal_before = static_cast<std::uint32_t>(before >> 32);
+  }
+  if (threadIdx.x == 0) {
+    groups[blockIdx.x].greater = total & 0xffffffffu;
+    groups[blockIdx.x].equal = total >> 32;
+  }
+  if (IsLastBlock(&control->ended)) AddGroups(control, groups, gridDim.x);
+}
+
+// A warp per tile. Writes the entries to the output if there are as many as wanted; otherwise to
+// `waiting`, for FillKernel, for which the last block prepares.
+__global__ void __launch_bounds__(kThreads)
+    EmitKernel(Control* control, Tensor tensor, Aside aside, const Tile* tiles,
+               std::uint64_t tile_count, const Group* groups, Rows wanted, Rows waiting,
+               std::uint64_t* next_fill) {
   const Control now = *control;
   const Rows rows = now.kept == tensor.rows ? wanted : waiting;
   const unsigned lane = threadIdx.x % kWarp;
   const unsigned below = (1u << lane) - 1;
   for (std::uint64_t tile = Place() / kWarp; tile < tile_count; tile += Stride() / kWarp) {
     const std::uint64_t count = TileCount(now, tensor, tiles, tile);
-    std::uint64_t greater = tiles[tile].greater_before, equal = tiles[tile].equal_before;
+    const Group group = groups[tile / kGroup];
+    std::uint64_t greater = group.greater_before + tiles[tile].greater_before;
+    std::uint64_t equal = group.equal_before + tiles[tile].equal_before;
     for (std::uint64_t at = 0; at < count; at += kWarp) {
       const Item item = ItemAt(now, tensor, aside, tiles, tile, at + lane, count);
       const unsigned greaters = __ballot_sync(kAll, item.greater);
@@ -124,6 +143,8 @@ __global__ void __launch_bounds__(kThreads)
       equal += static_cast<unsigned>(__popc(equals));
     }
   }
+  if (now.kept >= tensor.rows || !IsLastBlock(&control->ended) || threadIdx.x > 0) return;
+  Reach(control, tensor, waiting.indices, next_fill);
 }
 
 }  // namespace

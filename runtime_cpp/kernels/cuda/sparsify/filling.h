@@ -50,9 +50,9 @@ struct Chosen {
   }
 };
 
-__global__ void ReachKernel(Control* control, Tensor tensor, const std::uint32_t* chosen,
-                            std::uint64_t* next_fill) {
-  if (control->kept >= tensor.rows) return;
+// By one thread.
+__device__ inline void Reach(Control* control, const Tensor& tensor, const std::uint32_t* chosen,
+                             std::uint64_t* next_fill) {
   const Chosen taken{chosen, control->kept};
   const std::uint64_t start = *next_fill % tensor.n;
   const std::uint64_t reach = taken.ReachFor(start, tensor.rows - control->kept, tensor.n);

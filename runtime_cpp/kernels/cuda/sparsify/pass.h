@@ -1,13 +1,13 @@
 // The pass over the whole tensor: accumulates, and collects the entries that reach the threshold.
 #pragma once
 
-#include "kernels/cuda/sparsify/shared.h"
+#include "kernels/cuda/sparsify/choice.h"
 
 namespace geomx::kernels::GEOMX_CUDA {
 namespace {
 
 template <bool kVelocity>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     AccumulateKernel(Control* control, Tensor tensor, bool aligned, Aside aside, Tile* tiles) {
   __shared__ std::uint64_t room[kThreads / kWarp];
   __shared__ std::uint64_t shared_start;
@@ -52,9 +52,10 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) {
     std::uint64_t hits = 0;
     for (unsigned step = 0; step < kSteps; ++step) hits += total >> 16 * step & 0xffffu;
-    shared_start = hits == 0 ? 0
-                             : atomicAdd(reinterpret_cast<unsigned long long*>(&control->found),
-                                         static_cast<unsigned long long>(hits));
+    // The last to add decides: for that, what other threads have stored need not be visible.
+    const std::uint64_t done = atomicAdd(&control->progress, hits | 1ull << kTilesAt);
+    shared_start = done & kFound;
+    if ((done >> kTilesAt) + 1 == gridDim.x) Decide(control, tensor, shared_start + hits, aside.room);
     tiles[blockIdx.x].start = shared_start;
     tiles[blockIdx.x].count = static_cast<std::uint32_t>(hits);
   }

@@ -11,6 +11,7 @@ namespace {
 constexpr unsigned kSteps = 4;                           // that a block takes through a tile
 constexpr std::uint64_t kStepElements = 4 * kThreads;    // four a thread
 constexpr std::uint64_t kTile = kSteps * kStepElements;  // 4096
+constexpr unsigned kGroup = 32;  // tiles that are counted together
 constexpr std::uint64_t kNoBound = ~std::uint64_t{0};
 
 // A rank is found digit by digit of the magnitude, from the top: 11, 10 and 10 bits.
@@ -20,11 +21,16 @@ struct Digit {
 constexpr Digit kDigits[] = {{20, 11}, {10, 10}, {0, 10}};
 constexpr unsigned kBuckets = 1u << 11;
 
+// Parts of the pass's progress, which one atomic operation advances.
+constexpr unsigned kTilesAt = 40;  // the bit from which on tiles are counted
+constexpr std::uint64_t kFound = (std::uint64_t{1} << kTilesAt) - 1;
+
 // Results of kernels for later ones.
 struct Control {
   float scale;
   std::uint32_t threshold;
-  std::uint64_t found;  // entries that reached it
+  unsigned ended;               // blocks of the running kernel
+  unsigned long long progress;  // of the pass: entries that reached the threshold, and tiles
   // Selecting: the magnitude of rank `rank` among `items`.
   std::uint32_t selecting;
   std::uint32_t prefix;  // its digits so far
@@ -38,9 +44,14 @@ struct Control {
 };
 
 struct Tile {
-  std::uint64_t start;                 // among the collected entries
-  std::uint64_t greater_before, equal_before;  // in earlier tiles
-  std::uint32_t count, greater, equal;
+  std::uint64_t start;                         // among the collected entries
+  std::uint32_t count;                         // of the collected entries
+  std::uint32_t greater_before, equal_before;  // in earlier tiles of the group
+};
+
+struct Group {
+  std::uint64_t greater, equal;                // in all of its tiles
+  std::uint64_t greater_before, equal_before;  // in earlier groups
 };
 
 // The tensor and its buffers.

@@ -6,8 +6,12 @@
 namespace geomx::kernels::GEOMX_CUDA {
 namespace {
 
-__global__ void StartKernel(Control* control, double clip, const double* squares,
-                            std::uint64_t sample, std::uint64_t rank) {
+// By one block. Clears the histogram.
+__global__ void __launch_bounds__(kThreads)
+    StartKernel(Control* control, double clip, const double* squares, std::uint64_t sample,
+                std::uint64_t rank, unsigned long long* histogram) {
+  for (unsigned bucket = threadIdx.x; bucket < kBuckets; bucket += kThreads) histogram[bucket] = 0;
+  if (threadIdx.x > 0) return;
   Control fresh = {};
   fresh.scale = 1;
   if (clip > 0) {
@@ -34,10 +38,37 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// How many items have each value of the digit, among those that share the digits before it.
+// The bucket that the rank falls into, counted from the top; by one block. Clears the histogram.
+__device__ inline void Pick(Control* control, Digit digit, unsigned long long* histogram) {
+  __shared__ std::uint64_t room[kThreads / kWarp];
+  constexpr unsigned kEach = kBuckets / kThreads;
+  const unsigned top = (1u << digit.bits) - 1;
+  const std::uint64_t rank = control->rank;
+  std::uint64_t counts[kEach], mine = 0, total = 0;
+  for (unsigned k = 0; k < kEach; ++k) {
+    const unsigned place = threadIdx.x * kEach + k;
+    counts[k] = 0;
+    if (place > top) continue;
+    counts[k] = histogram[top - place];
+    histogram[top - place] = 0;
+    mine += counts[k];
+  }
+  std::uint64_t before = SumBefore(mine, total, room);  // synchronises: all threads have read the rank
+  if (before <= rank && rank < before + mine) {
+    unsigned k = 0;
+    for (; before + counts[k] <= rank; ++k) before += counts[k];
+    control->prefix |= (top - (threadIdx.x * kEach + k)) << digit.shift;
+    control->rank = rank - before;
+  }
+  __syncthreads();
+}
+
+// How many items have each value of the digit, among those that share the digits before it; the
+// last block picks one of the values, and after the last digit, one thread calls `use`.
+template <class Use>
 __global__ void __launch_bounds__(kThreads)
-    HistogramKernel(const Control* control, const float* few, const float* all, Digit digit,
-                    unsigned long long* histogram) {
+    HistogramKernel(Control* control, const float* few, const float* all, Digit digit,
+                    unsigned long long* histogram, Use use) {
   if (control->selecting == 0) return;
   __shared__ unsigned counts[kBuckets];
   const unsigned buckets = 1u << digit.bits;
@@ -58,38 +89,17 @@ __global__ void __launch_bounds__(kThreads)
       atomicAdd(&histogram[bucket], static_cast<unsigned long long>(counts[bucket]));
     }
   }
+  if (!IsLastBlock(&control->ended)) return;
+  Pick(control, digit, histogram);
+  if (digit.shift == 0 && threadIdx.x == 0) use(control);
 }
 
-// The bucket that the rank falls into, counted from the top; by one block. Clears the histogram.
-__global__ void __launch_bounds__(kThreads)
-    PickKernel(Control* control, Digit digit, unsigned long long* histogram) {
-  if (control->selecting == 0) return;
-  __shared__ std::uint64_t room[kThreads / kWarp];
-  constexpr unsigned kEach = kBuckets / kThreads;
-  const unsigned top = (1u << digit.bits) - 1;
-  const std::uint64_t rank = control->rank;
-  std::uint64_t counts[kEach], mine = 0, total = 0;
-  for (unsigned k = 0; k < kEach; ++k) {
-    const unsigned place = threadIdx.x * kEach + k;
-    counts[k] = 0;
-    if (place > top) continue;
-    counts[k] = histogram[top - place];
-    histogram[top - place] = 0;
-    mine += counts[k];
+// The magnitude of the rank in the sample becomes the threshold.
+struct UseAsThreshold {
+  __device__ void operator()(Control* control) const {
+    if (control->prefix > 1) control->threshold = control->prefix;
   }
-  std::uint64_t before = SumBefore(mine, total, room);  // synchronises: all threads have read the rank
-  if (before > rank || before + mine <= rank) return;
-  for (unsigned k = 0; k < kEach; before += counts[k++]) {
-    if (before + counts[k] <= rank) continue;
-    control->prefix |= (top - (threadIdx.x * kEach + k)) << digit.shift;
-    control->rank = rank - before;
-    return;
-  }
-}
-
-__global__ void ThresholdKernel(Control* control) {
-  if (control->selecting != 0 && control->prefix > 1) control->threshold = control->prefix;
-}
+};
 
 }  // namespace
 }  // namespace geomx::kernels::GEOMX_CUDA
