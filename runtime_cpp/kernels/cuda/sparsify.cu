@@ -29,7 +29,7 @@ struct Pieces {
   Rows waiting;
 };
 
-std::uint64_t Groups(std::uint64_t tiles) { return (tiles + kGroup - 1) / kGroup; }
+std::uint64_t GroupsOf(std::uint64_t tiles) { return (tiles + kGroup - 1) / kGroup; }
 
 Pieces Lay(Outline& outline, const Tensor& tensor, double clip, std::uint64_t sample,
            std::uint64_t tiles) {
@@ -40,7 +40,7 @@ Pieces Lay(Outline& outline, const Tensor& tensor, double clip, std::uint64_t sa
   pieces.squares_room = outline.Piece<double>(clip > 0 ? SquaresRoom(tensor.n) : 0);
   pieces.sample = outline.Piece<float>(sample);
   pieces.tiles = outline.Piece<Tile>(tiles);
-  pieces.groups = outline.Piece<Group>(Groups(tiles));
+  pieces.groups = outline.Piece<Group>(GroupsOf(tiles));
   // A threshold from a sample passes about 1.3 times as many entries as wanted, and hardly ever
   // four times.
   std::uint64_t room = sample == 0 ? 0 : 4 * tensor.rows + kTile;
@@ -93,7 +93,7 @@ void Sparsify(Context& context, const Sparsification& how, const float* term, fl
          velocity != nullptr ? &AccumulateKernel<true> : &AccumulateKernel<false>, control, tensor,
          aligned, pieces.aside, pieces.tiles);
   SelectRank(context, pieces, pieces.aside.values, sum, n, UseAsLeast{});
-  Launch(context, Groups(tiles), kThreads, &CountKernel, control, tensor, pieces.aside,
+  Launch(context, GroupsOf(tiles), kThreads, &CountKernel, control, tensor, pieces.aside,
          pieces.tiles, tiles, pieces.groups);
   const Rows wanted{indices, values};
   Launch(context, BlocksFor(context, tiles * kWarp), kThreads, &EmitKernel, control, tensor,
