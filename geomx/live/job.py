@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -199,10 +199,13 @@ class Job:
 
     def end(self) -> None:
         """End every process, and the processes of training scripts: SIGTERM, then SIGKILL."""
+        workers = {node.name for node in self.spec.cluster.workers}
         try:
-            for process in self._all.values():
-                process.signal_all(signal.SIGTERM)
-            self._wait(POLITE_S)
+            # Workers first: a script whose scheduler has ended would say so in a traceback.
+            for mine in (workers, self._all.keys() - workers):
+                for name in mine & self._all.keys():
+                    self._all[name].signal_all(signal.SIGTERM)
+                self._wait(POLITE_S, mine)
         finally:  # also after a second Ctrl-C
             for process in self._all.values():
                 process.signal_all(signal.SIGKILL)
@@ -318,10 +321,11 @@ class Job:
 
     # ---- watching ----
 
-    def _wait(self, seconds: float) -> None:
-        """Collect exit statuses until all processes have ended or `seconds` have passed."""
+    def _wait(self, seconds: float, names: Set[str] | None = None) -> None:
+        """Collect exit statuses until the named processes (all) have ended or time has passed."""
         deadline = time.monotonic() + seconds
-        while self._running and time.monotonic() < deadline:
+        names = self._all.keys() if names is None else names
+        while self._running.keys() & names and time.monotonic() < deadline:
             for name, process in list(self._running.items()):
                 try:
                     self._ended[name] = process.wait(POLL_S / len(self._running))
