@@ -139,6 +139,8 @@ def test_geomx_api_explains_every_public_name_briefly(capsys: pytest.CaptureFixt
     assert main(["api", "geomx.kv.KVStore"]) == 0
     told = capsys.readouterr().out
     assert "    global_rank\n        " in told and "    push(self, " in told
+    assert main(["api", "geomx.kv"]) == 0
+    assert re.search(r"^geomx\.kv\.create +Return the", capsys.readouterr().out, re.MULTILINE)
     assert main(["api", "KVStore"]) == 2
     assert "geomx api geomx.kv.KVStore or geomx.mxnet.KVStore" in capsys.readouterr().err
     assert main(["api", "geomx.kv.creat"]) == 2

@@ -139,6 +139,18 @@ def test_a_simulated_worker_leaves_when_its_last_pushes_are_answered(
 
 
 @pytest.mark.slow
+def test_the_guides_numpy_script_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    guide = Path(__file__).parents[1] / "docs" / "moving.md"
+    (code,) = re.findall(r"### NumPy.*?```python\n(.*?)```", guide.read_text("utf-8"), re.DOTALL)
+    results = simulated(tmp_path, code)
+    assert capfd.readouterr().out == "error 0.000\n"
+    assert results.summary["rounds"] == 20
+
+
+@pytest.mark.slow
 def test_equal_runs_have_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     results = simulated(tmp_path, TRAIN)

@@ -21,13 +21,15 @@ from geomx.plugin.calling import hooks
 
 
 def described(name: str = "") -> str:
-    """One hook or object, by its name; the names of all, each with its first line.
+    """One hook or object, or a module for scripts, by name; all names, with their first lines.
 
     Raises:
         ConfigError: Plugins may not use such a thing, or there is none.
     """
     asked = {hook: getattr(hookspecs, hook) for hook in hooks()}
     things = {**asked, **dict(_objects())}
+    if name in SCRIPTS:
+        return "\n".join(_module(name))
     if name and name.rpartition(".")[0] in SCRIPTS:
         return "\n".join(_whole(name, _of_script(name)))
     if name:
@@ -63,10 +65,25 @@ def _of_script(name: str) -> Any:
     module, _, bare = name.rpartition(".")
     if bare not in SCRIPTS[module]:
         raise ConfigError("api", name, near(bare, SCRIPTS[module]))
+    return getattr(_imported(module), bare)
+
+
+def _imported(module: str) -> Any:
     try:
-        return getattr(importlib.import_module(module), bare)
+        return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError("api", name, f"cannot be imported: {error}") from error
+        raise ConfigError("api", module, f"cannot be imported: {error}") from error
+
+
+def _module(name: str) -> Iterator[str]:
+    """Docstring of a module that training scripts import, and the first lines of its names."""
+    module = _imported(name)
+    yield name
+    yield textwrap.indent(inspect.getdoc(module) or "", "    ")
+    yield ""
+    for known in SCRIPTS[name]:
+        first = (pydoc.getdoc(getattr(module, known)) or "").split("\n", 1)[0]
+        yield f"{name}.{known:<22} {first}"
 
 
 def _whole(name: str, thing: Any) -> Iterator[str]:
