@@ -181,6 +181,21 @@ def test_a_launcher_shows_the_end_of_a_chain_of_waits(tmp_path: Path) -> None:
     assert len(shown) == 5  # a cycle has no end, so all its lines are shown
 
 
+def test_nodes_that_wait_for_the_scheduler_are_not_shown_beside_its_own_wait(
+    tmp_path: Path,
+) -> None:
+    shown: list[str] = []
+    log = tmp_path / "a.log"
+    relay = Relay(lambda: [log], 0.0, shown.append, "hub/scheduler")
+    other = "geomx: a/server has waited 5 s for the scheduler at 127.0.0.1:1 to say that all joined"
+    own = "geomx: hub/scheduler has waited 5 s for a/worker0 to join"
+    log.write_text(f"{other}\n")
+    relay.look(last=True)
+    log.write_text(f"{other}\n{own}\n{other}\n")
+    relay.look(last=True)
+    assert shown == [other, own]
+
+
 # ---- whole runs ----
 
 

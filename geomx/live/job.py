@@ -84,7 +84,9 @@ class Job:
         self._running: dict[str, Tied | Fork] = {}
         self._all: dict[str, Tied | Fork] = {}
         self._unjoined = Unjoined(spec.cluster, directory, self.command)
-        self._relay = Relay(self._logs, spec.runtime.failure_timeout_s)
+        self._relay = Relay(
+            self._logs, spec.runtime.failure_timeout_s, scheduler=spec.cluster.scheduler.name
+        )
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._address = ""
         self._experiment = experiment_file(directory)

@@ -17,6 +17,7 @@ from pathlib import Path
 from geomx.terminal.log import say, text_of
 
 _WAIT = re.compile(r"(\S+) has waited \d+ s for (.*?) to ")
+_BY_ADDRESS = "the scheduler at "  # as nodes call it that have not joined
 _LOOK_S = 0.5
 
 
@@ -54,6 +55,7 @@ class Relay:
         patience_s: Duration in seconds after which nodes report waits; the lines of a chain are
             written within a fraction of it.
         show: Receives the lines.
+        scheduler: Name of the scheduler.
     """
 
     def __init__(
@@ -61,10 +63,12 @@ class Relay:
         logs: Callable[[], Sequence[Path]],
         patience_s: float,
         show: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
+        scheduler: str = "",
     ) -> None:
         self._logs = logs
         self._hold_s = patience_s / 2
         self._show = show
+        self._scheduler = scheduler
         self._read: dict[Path, int] = {}
         self._looked_s = 0.0
         self._held: dict[str, tuple[float, list[str], str]] = {}  # by waiting node
@@ -86,7 +90,9 @@ class Relay:
                 if wait is None:
                     self._show(line)
                 else:
-                    self._held[wait[1]] = (now, re.split(", | and ", wait[2]), line)
+                    by_address = wait[2].startswith(_BY_ADDRESS)
+                    whom = [self._scheduler] if by_address else re.split(", | and ", wait[2])
+                    self._held[wait[1]] = (now, whom, line)
         if self._held and (
             last or now - min(held[0] for held in self._held.values()) > self._hold_s
         ):
