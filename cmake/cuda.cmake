@@ -63,8 +63,8 @@ if(GEOMX_CUDA_FOUND)
   endif()
   string(REGEX MATCH "[0-9]+" GEOMX_CUDA_LOWEST "${geomx_numbers}")
   if(NOT GEOMX_CUDA_LOWEST)
-    message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES=${CMAKE_CUDA_ARCHITECTURES}: there is no such GPU "
-                        "here, or this CMake does not know; give numbers, such as 80;90")
+    message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES=${CMAKE_CUDA_ARCHITECTURES}: CMake found no GPU "
+                        "to build for; give numbers, such as 80;90")
   endif()
   list(TRANSFORM geomx_numbers REPLACE "-.*" "")
   list(TRANSFORM geomx_numbers PREPEND "sm_")

@@ -10,8 +10,8 @@ is configured when the job is launched; scripts do not change::
     store.push(0, gradient)
     store.pull(0, out=weights)
 
-Sync algorithms that exchange parameters instead of gradients need another
-loop, in which the script updates its parameters and `KVStore.rhythm` tells when to exchange them.
+Sync algorithms that exchange parameters instead of gradients need another loop, in which the script
+updates its parameters and `KVStore.rhythm` tells when to exchange them.
 
 Under ``geomx launch ... -- python train.py`` the script is one of the workers. Started alone, it
 gets a cluster of one worker in its own process. Arrays are numpy's, or any framework's tensors on

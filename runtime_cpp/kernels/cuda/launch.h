@@ -97,8 +97,8 @@ __device__ inline std::uint64_t Place() {
 }
 __device__ inline std::uint64_t Stride() { return std::uint64_t{gridDim.x} * blockDim.x; }
 
-// True in all threads of the block that ends last, and they see what all blocks have written. By all
-// threads, once per kernel. `ended` is 0 before the kernel, and again after it.
+// Returns true in the last block to call it, which then sees what all blocks have written before their
+// calls. Every thread of the grid calls it once. `ended` counts blocks: 0 before the kernel and after it.
 __device__ inline bool IsLastBlock(unsigned* ended) {
   __shared__ bool last;
   __threadfence();

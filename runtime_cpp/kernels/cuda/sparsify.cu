@@ -4,9 +4,11 @@
 // One pass over the tensor reads the term, reads and writes velocity and sum, and copies the
 // entries that reach the threshold, tile by tile, so that their order can be restored. Later
 // kernels work on these few entries, or on the whole sum if too many or (in an exact choice) too
-// few have passed. The device decides which: kernels are always launched in the same order, and
-// those without work return at once. A launch takes longer than most of these kernels, so whatever
-// depends on all blocks of a kernel is done by the block that ends last.
+// few have passed. The device decides which: the host always launches the same kernels in the same
+// order, and a kernel that has nothing to do returns at once.
+//
+// Launching takes longer than running most of these kernels, so there are few of them: a step that
+// needs the results of all blocks is not a kernel of its own, but done by the last block to finish.
 #include <algorithm>
 
 #include "kernels/cuda/sparsify/choice.h"

@@ -66,23 +66,7 @@ __device__ inline double InOrder(const Number (&mine)[kEach]) {
   return sum;
 }
 
-// Part `sharer` of one run of `count` values from `first` on; all four return the sum. `add` takes
-// a lane's number and a value of it.
-template <class Values, class Add>
-__device__ inline void ForLanes(const Values& values, std::uint64_t first, std::uint64_t count,
-                                unsigned sharer, Add add) {
-  std::uint64_t i = 0;
-#pragma unroll 4
-  for (; i + kLanes <= count; i += kLanes) {
-    float four[kEach];
-    values.Load(first + i + kEach * sharer, four);
-#pragma unroll
-    for (unsigned k = 0; k < kEach; ++k) add(k, four[k]);
-  }
-  for (; sharer == 0 && i < count; ++i) add(0, values.At(first + i));
-}
-
-// The values, or the sums of two arrays.
+// The values of an array, or the sums of two.
 struct Values {
   const float* a;
   const float* b;  // may be null
@@ -99,6 +83,22 @@ struct Values {
     for (unsigned k = 0; k < kEach; ++k) four[k] += more[k];
   }
 };
+
+// Calls add(k, value) for every value of lane kEach * sharer + k, in order, of the run of `count` values
+// that starts at `first`. Values behind the last full row belong to lane 0.
+template <class Add>
+__device__ inline void ForLanes(const Values& values, std::uint64_t first, std::uint64_t count,
+                                unsigned sharer, Add add) {
+  std::uint64_t i = 0;
+#pragma unroll 4
+  for (; i + kLanes <= count; i += kLanes) {
+    float four[kEach];
+    values.Load(first + i + kEach * sharer, four);
+#pragma unroll
+    for (unsigned k = 0; k < kEach; ++k) add(k, four[k]);
+  }
+  for (; sharer == 0 && i < count; ++i) add(0, values.At(first + i));
+}
 
 struct Squares {
   using Sum = double;
