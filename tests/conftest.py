@@ -27,6 +27,7 @@ import yaml
 from geomx.cluster import Cluster
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.validation import validate
+from geomx.live.fork_pool import kept
 from geomx.network.files import read_network
 from geomx.options.costs import FIGURES, Costs
 from geomx.options.schema import SimOptions
@@ -152,6 +153,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
         report.sections.append(("seed", f"repeat with --seed={item.config.stash[SEED]}"))
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_fork_server() -> Iterator[None]:
+    """Let all live runs of this process share the imports of one that forks their nodes."""
+    with kept(apart_from=["PYTEST_CURRENT_TEST"]):
+        yield
 
 
 @pytest.fixture

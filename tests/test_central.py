@@ -67,6 +67,7 @@ def test_traffic_of_the_central_party_is_lan_traffic(
     assert run.bytes["lan"] == 2 * 2 * (2 + 1 + 3 + 1) * once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accel", [*ACCELERATORS, None])
 @pytest.mark.parametrize("sync", SYNCS)
 def test_every_plugin_works_with_central_workers(

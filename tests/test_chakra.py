@@ -114,6 +114,7 @@ class Graphs:
         return self._ends[number, node.id]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", ["fsa", "hfa", "diloco", "mixedsync"])
 @pytest.mark.needs("fsa", "hfa", "diloco", "mixedsync")
 def test_the_graphs_have_all_messages_and_causes_that_explain_the_times(
@@ -148,6 +149,7 @@ def test_the_graphs_have_all_messages_and_causes_that_explain_the_times(
     assert graphs.replayed_us() == pytest.approx(observed_us, rel=0.05)
 
 
+@pytest.mark.slow
 def test_an_incomplete_timeline_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -342,6 +342,7 @@ def test_explain_reports_a_killed_run(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert "Errno" not in err
 
 
+@pytest.mark.slow
 def test_a_refused_run_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -389,6 +390,7 @@ def test_the_last_line_of_a_run_is_its_directory() -> None:
     assert (directory / ".hydra" / "overrides.yaml").is_file()
 
 
+@pytest.mark.slow
 def test_an_invalid_request_from_a_shell_is_one_line() -> None:
     done = geomx("+sync=faa")
     assert (done.returncode, done.stdout) == (2, "")
@@ -414,6 +416,7 @@ def test_plugins_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "could not be loaded" not in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["plugins", "networks"])
 @pytest.mark.parametrize("columns", ["30", "40", "80", "300", None])
 def test_lists_are_complete_at_any_width(
@@ -468,6 +471,7 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
     assert "compiled core: /" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_run_is_a_command(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "iterations=0"]) == 2
     assert capfd.readouterr().err.startswith("iterations=0: ")

@@ -244,6 +244,7 @@ def test_bisparse_in_slices_over_several_servers(
     assert same(*[run.parameters for run in runs])
 
 
+@pytest.mark.slow
 @pytest.mark.needs("bisparse", "mixedsync", "mpq", "fp16")
 @pytest.mark.parametrize("name", ["bisparse", "mpq"])
 def test_the_door_says_which_optimizer_to_take(name: str, tmp_path: Path) -> None:

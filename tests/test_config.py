@@ -84,6 +84,7 @@ def test_the_default_experiment() -> None:
     assert plain.iterations == plain.workload.iterations
 
 
+@pytest.mark.slow
 def test_sync_with_and_without_plus_mean_the_same() -> None:
     needs("hfa")
     one = experiment("+sync=hfa", "sync.k1=20")
@@ -110,6 +111,7 @@ def test_each_accelerator_has_its_own_options() -> None:
     assert (dgt["k"], p3["slice_elements"]) == (0.6, 9)
 
 
+@pytest.mark.slow
 def test_options_of_an_experiment() -> None:
     made = experiment(
         "mode=live", "seed=3", "iterations=7", "evaluate_every=2", "workload=resnet50",
@@ -292,6 +294,7 @@ def test_the_sweep_flag_may_stand_anywhere() -> None:
     assert seeds == [1, 2]
 
 
+@pytest.mark.slow
 def test_overrides_of_a_run_are_stored_as_typed() -> None:
     needs("hfa", "dgt", "p3")
     words = ["+sync=hfa", "+accel=[dgt,p3]"]
@@ -300,6 +303,7 @@ def test_overrides_of_a_run_are_stored_as_typed() -> None:
     assert made[0].overrides == words
 
 
+@pytest.mark.slow
 def test_composition_leaves_no_global_state() -> None:
     before = (list(sys.argv), dict(os.environ), sys.stderr, os.getcwd())
     main(["seed=1"], lambda made, directory: None)
@@ -366,6 +370,7 @@ def test_a_sync_plugin_without_a_policy_is_an_error() -> None:
         compose(["sync=silent"], registry)
 
 
+@pytest.mark.slow
 def test_different_round_trips_under_loss_based_control_cause_a_warning() -> None:
     with pytest.warns(ModelWarning, match="share .* under cubic"):
         experiment("network=five_regions", "tcp.congestion=cubic")

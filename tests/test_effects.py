@@ -169,6 +169,7 @@ def test_a_plugin_that_changes_something_causes_no_warning(accel: Any, options: 
     assert doubts(*accel, **options) == []
 
 
+@pytest.mark.slow
 def test_exceptions_during_the_check_are_attributed_to_the_plugin() -> None:
     class Broken(geomx.Partitioner):
         def cut(self, tensor: Any, priority: int, shards: Any) -> Any:
@@ -183,6 +184,7 @@ def test_exceptions_during_the_check_are_attributed_to_the_plugin() -> None:
         build(registry_with(bad=("accel", Plugin())), accel=[("bad", {})])
 
 
+@pytest.mark.slow
 def test_a_study_does_not_repeat_the_warning(tmp_path: Path) -> None:
     words = ("workload=tiny", "numerics=false", "iterations=2", "accel=[dgt]", "study=null")
     variants = [Variant(words, ("accel=[dgt]",), tmp_path / str(n)) for n in range(2)]

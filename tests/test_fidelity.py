@@ -124,6 +124,7 @@ def test_different_bytes_on_one_link_are_found():
     assert figures["bytes_worst"] == pytest.approx(0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("emulate", ["shaper", "netns"])
 def test_drawn_scenarios_fit_the_place(emulate: str, tmp_path: Path):
     """They follow from the seed, and are no reason to call a member lost."""

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from geomx.config.compose import compose
 from geomx.errors import NodeLost
+from geomx.live.fork_pool import kept
 from geomx.live.forks import Fork, ForkServer, command
 from geomx.live.launcher import run_experiment
 from tests.laws import Build
@@ -125,6 +127,66 @@ time.sleep({2 * WAIT_S})
     launcher.kill()
     launcher.communicate()
     assert gone(*pids)
+
+
+def server_of(fork: Fork) -> int:
+    return int(words(fork.pid)[-1])
+
+
+def finished(place: Place, name: str) -> int:
+    """Let a run of one node end; return the process that forked it."""
+    fork = place.start(name)
+    place.begun(fork)
+    pid = server_of(fork)
+    fork.signal_all(signal.SIGKILL)
+    fork.wait(WAIT_S)
+    place.server.end()
+    return pid
+
+
+def test_runs_share_a_fork_server_while_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kept(apart_from=["GEOMX_TEST_A"]):
+        first = finished(Place(tmp_path), "one")
+        monkeypatch.setenv("GEOMX_TEST_A", "1")
+        assert finished(Place(tmp_path), "two") == first
+        assert "cannot join" not in (tmp_path / "two.log").read_text()
+
+        # The next run's own, as this process has changed.
+        monkeypatch.setenv("GEOMX_TEST_B", "1")
+        second = finished(Place(tmp_path), "three")
+        assert second != first and gone(first)
+
+        # While a run uses it, another one has its own, which ends with that run.
+        one, other = Place(tmp_path), Place(tmp_path)
+        forks = one.start("four"), other.start("five")
+        one.begun(*forks)
+        assert server_of(forks[0]) == second != server_of(forks[1])
+        third = server_of(forks[1])
+        for place, fork in zip((one, other), forks, strict=True):
+            fork.signal_all(signal.SIGKILL)
+            fork.wait(WAIT_S)
+            place.server.end()
+        assert gone(third)
+
+
+def test_a_kept_fork_server_outlives_the_thread_of_its_run(tmp_path: Path) -> None:
+    with kept():
+        with ThreadPoolExecutor(1) as thread:
+            first = thread.submit(finished, Place(tmp_path), "one").result()
+        assert finished(Place(tmp_path), "two") == first
+
+
+def test_a_fork_of_the_launcher_has_its_own_fork_server(tmp_path: Path) -> None:
+    with kept():
+        first = finished(Place(tmp_path), "one")
+        child = os.fork()
+        if child == 0:
+            own = finished(Place(tmp_path), "two")
+            os._exit(0 if own != first else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert finished(Place(tmp_path), "three") == first
 
 
 DRAWS = """

@@ -258,6 +258,7 @@ def test_results_of_iperf3_become_a_network(tmp_path: Path) -> None:
     assert len(cluster.workers) == 4
 
 
+@pytest.mark.slow
 def test_results_that_do_not_make_a_network_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import gc
 from geomx.imports import without_collections
@@ -41,6 +43,7 @@ def test_the_collector_is_as_it_was_and_has_less_to_search() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)
 
 
+@pytest.mark.slow
 def test_a_command_ends_without_a_word_about_what_was_not_freed(tmp_path: Path) -> None:
     done = subprocess.run(
         [

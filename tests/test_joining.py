@@ -168,6 +168,7 @@ def test_a_run_without_continue_takes_nobody_in(tmp_path: Path, port: int) -> No
     assert "aborted" not in results[0].summary
 
 
+@pytest.mark.slow
 def test_absent_members_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(names: str, *more: str) -> list[str]:
         return [*words(tmp_path / "run", "[]"), f"faults.absent={names}", *more]
@@ -193,6 +194,7 @@ def test_absent_members_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         run(tmp_path / "run", "[]", "mode=live", "faults.absent=[west]")
 
 
+@pytest.mark.slow
 def test_absent_members_never_take_part_in_a_simulation(tmp_path: Path) -> None:
     results = run(tmp_path / "run", "[]", "faults.absent=[west]")
     assert {row["party"] for row in results.iterations} == {"east", "south"}

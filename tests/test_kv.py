@@ -74,6 +74,7 @@ def test_a_script_runs_alone(alone: kv.KVStore) -> None:
     alone.barrier()
 
 
+@pytest.mark.slow
 def test_after_closing_a_new_store_can_be_created() -> None:
     first = kv.create()
     first.close()
@@ -105,6 +106,7 @@ def test_a_pushed_array_may_be_changed_at_once(alone: kv.KVStore) -> None:
     assert (alone.pull(0) == 1).all()
 
 
+@pytest.mark.slow
 def test_roles_and_ranks(stores: Stores) -> None:
     assert [store.rank for store in stores] == [0, 1, 0, 1]
     assert [store.global_rank for store in stores] == [0, 1, 2, 3]
@@ -112,6 +114,7 @@ def test_roles_and_ranks(stores: Stores) -> None:
     assert {(store.num_workers, store.num_all_workers) for store in stores} == {(2, 4)}
 
 
+@pytest.mark.slow
 def test_all_workers_start_from_the_masters_value(stores: Stores) -> None:
     def start(store: kv.KVStore) -> np.ndarray:
         store.init(0, np.full(4, float(store.global_rank)))
@@ -147,6 +150,7 @@ def test_pull_returns_the_sum_over_all_workers(stores: Stores, seed: int) -> Non
                 assert np.array_equal(worker[step][key], expected), f"seed {seed}, step {step}"
 
 
+@pytest.mark.slow
 def test_the_optimizer_runs_on_the_global_server(stores: Stores) -> None:
     numbers = {"learning_rate": 0.1, "momentum": 0.9, "rescale_grad": 0.25}
     start, gradient = np.linspace(-1, 1, 50, dtype=np.float32), np.ones(50, np.float32)
@@ -167,6 +171,7 @@ def test_the_optimizer_runs_on_the_global_server(stores: Stores) -> None:
         assert np.allclose(weight, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_many_keys_move_like_single_ones(stores: Stores) -> None:
     """Small arrays move together; others, and those of other types, between them and in order."""
     large = streaming.STREAMED_ELEMENTS + 7  # two shards
@@ -194,6 +199,7 @@ def test_many_keys_move_like_single_ones(stores: Stores) -> None:
             assert np.array_equal(array, sum(value(rank, last) for rank in range(4))), number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 100_000])
 def test_what_is_pushed_and_filled_at_once_is_not_copied(stores: Stores, count: int) -> None:
     """Unless one of the arrays is filled while others of its memory are being sent."""
@@ -259,6 +265,7 @@ def test_divided_shards_cover_the_tensor_on_the_same_servers(sizes: list[int]) -
     assert totals == {(i % 2, -i): size for i, size in enumerate(sizes)}
 
 
+@pytest.mark.slow
 def test_a_barrier_waits_for_the_last(stores: Stores) -> None:
     def meet(store: kv.KVStore) -> float:
         time.sleep(0.1 * store.global_rank)
@@ -389,6 +396,7 @@ class Counted(int):
         return super().__hash__()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 50])
 def test_the_work_of_adding_keys_is_linear(alone: kv.KVStore, batch: int) -> None:
     """By counts instead of times: the last keys need as many lookups and lines as the first."""
@@ -419,6 +427,7 @@ def calls(keys: Keys, first: int, batch: int) -> int:
     return lines
 
 
+@pytest.mark.slow
 def test_different_shapes_are_an_error_with_both_shapes(stores: Stores) -> None:
     def introduce(store: kv.KVStore) -> str:
         try:

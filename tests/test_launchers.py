@@ -154,6 +154,7 @@ def test_a_manifest_conforms_to_the_schema(objects: list[dict[str, Any]]) -> Non
         validator.validate(each, validator.latest_version(), strict=True)
 
 
+@pytest.mark.slow
 def test_a_manifest_has_a_consistent_set_for_every_party(
     objects: list[dict[str, Any]],
 ) -> None:

@@ -131,6 +131,7 @@ class Picky:
         return {"values": values}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["C++", "Python"])
 def test_only_the_documented_error_refuses_bytes(language: str, tmp_path: Path, seed: int) -> None:
     codec: Any = Picky()

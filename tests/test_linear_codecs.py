@@ -62,6 +62,7 @@ def data(results: Any) -> int:
     return sum(results.summary["bytes"][kind] for kind in ("wan_push", "wan_pull", "lan"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_party", [False, True], ids=["weights back", "sums back"])
 def test_linear_codecs_have_equal_results_in_trees_and_stars(
     at_party: bool, tmp_path: Path

@@ -217,6 +217,7 @@ def test_simulated_links_recover_to_the_same_bits(tmp_path: Path, words: list[st
         assert longer_s < (5.0 if name == "cut" else 2.0)
 
 
+@pytest.mark.slow
 def test_a_long_simulated_cut_ends_the_run(tmp_path: Path) -> None:
     between = "west/server <-> hub/global_server0|hub/global_server0 <-> west/server"
     with pytest.raises(NodeLost, match=between) as caught:

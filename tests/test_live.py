@@ -113,6 +113,7 @@ def test_descriptors_from_1024_on_can_be_waited_for() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["__main__", "fork_server"])
 def test_a_node_imports_only_needed_modules(program: str) -> None:
     """Imports take most of the time of a short run."""
@@ -419,6 +420,7 @@ def test_a_scheduler_that_cannot_start_is_named_with_its_reason(tmp_path: Path) 
 DIVERGING = ["workload=tiny", "workload.learning_rate=1e38", "iterations=6", "evaluate_every=6"]
 
 
+@pytest.mark.slow
 def test_a_simulated_worker_that_pushes_nan_is_named(tmp_path: Path) -> None:
     """The core checks pushes in both modes."""
     experiment, _ = compose(DIVERGING)

@@ -73,6 +73,7 @@ def test_ratios_and_utilisation_are_of_the_first_contender():
     assert "Without third: it is not installed." in text
 
 
+@pytest.mark.slow
 def test_an_unknown_row_is_refused():
     command = [sys.executable, str(FOLDER / "run.py"), "--only", "nothing"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)

@@ -84,6 +84,7 @@ def test_errors_and_progress_are_json_too(
     assert told["text"].startswith("training: 40 of 100")
 
 
+@pytest.mark.slow
 def test_the_flag_is_that_of_geomx_and_not_of_a_script(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -216,6 +216,7 @@ def test_waiting_for_a_worker_that_left_is_an_error(cluster: LoopCluster, short:
             cluster.loops[node].wait(0, turn, PATIENCE_S)
 
 
+@pytest.mark.slow
 def test_a_barrier_does_not_wait_for_a_worker_that_left(cluster: LoopCluster) -> None:
     cluster.workers[3].leave()
     words = "node west1 was lost: it left while east0 waits at barrier 1"
@@ -245,6 +246,7 @@ def test_nan_and_infinite_arguments_are_refused() -> None:
     assert up.next(0.0) is None or up.next(0.0) > 0.0
 
 
+@pytest.mark.slow
 def test_random_bytes_change_nothing(cluster: LoopCluster, seed: int) -> None:
     """10,000 random messages to a server's port, over TCP and UDP, during rounds."""
     random = np.random.default_rng(seed)
@@ -323,6 +325,7 @@ def test_an_emulated_link_follows_its_schedule() -> None:
         cluster.close()
 
 
+@pytest.mark.slow
 def test_a_push_is_not_sent_before_its_time(cluster: LoopCluster) -> None:
     cluster.declare(0, 1)
     one = np.ones(1, np.float32)

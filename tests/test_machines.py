@@ -24,6 +24,7 @@ from geomx.config.compose import compose
 from geomx.errors import ConfigError, NodeLost
 from geomx.kv.local import unshaped
 from geomx.live import access
+from geomx.live.fork_pool import POOL
 from geomx.live.launcher import run_script
 from geomx.machines import jobfile, reach
 from geomx.machines.certs import make
@@ -181,6 +182,8 @@ def test_a_failure_stops_all_nodes_and_is_named(
             launch(write(tmp_path), words, command)
         else:
             run_script(*compose(["network=two_parties", *words]), command)
+    if kept := POOL.take():  # which tests share
+        kept.end()
     assert (tmp_path / "slept").exists()
     assert all_gone(tmp_path)
 
@@ -494,6 +497,7 @@ def test_times_of_other_machines_are_converted() -> None:
     assert line._on_this_clock(other) == other
 
 
+@pytest.mark.slow
 def test_scripts_on_several_machines_keep_logs_where_they_can(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ SCENARIOS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_parameters_equal_a_replay_of_the_participation(tmp_path: Path, scenario: str) -> None:
     results = run(tmp_path / "run", scenario)
@@ -74,6 +75,7 @@ def test_parameters_equal_a_replay_of_the_participation(tmp_path: Path, scenario
     assert participants(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_without_losses_results_equal_those_of_stop(tmp_path: Path) -> None:
     lasting = run(tmp_path / "lasting", "[]")
     usual = run(tmp_path / "usual", "[]", "faults.on_loss=stop")
@@ -130,6 +132,7 @@ def test_every_sync_algorithm_continues(tmp_path: Path, combination: list[str], 
         assert (again.directory / file).read_bytes() == (results.directory / file).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early_s", [0.02, 0.002])
 def test_a_worker_that_returns_when_the_others_have_ended_ends_the_run(
     tmp_path: Path, early_s: float
@@ -156,6 +159,7 @@ def test_a_cut_link_excludes_the_party(tmp_path: Path) -> None:
     assert results.summary["seconds"] < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "who"),
     [
@@ -226,6 +230,7 @@ def scenario_name(scenario: str) -> str:
     return next(name for name, text in TURNS.items() if text == scenario)
 
 
+@pytest.mark.slow
 def test_invalid_joins_and_leaves_are_refused(tmp_path: Path) -> None:
     def refused(scenario: str, *more: str) -> str:
         with pytest.raises(ConfigError) as error:

@@ -65,6 +65,7 @@ def metrics_of(job: Cluster, name: str, peer: str, size: int = 1000) -> NodeMetr
     return NodeMetrics(job.node(name), job, lambda: stats(peer, size))
 
 
+@pytest.mark.slow
 def test_a_scheduler_serves_the_metrics_of_all_nodes_once_each(job: Cluster) -> None:
     worker, server = job.workers[0], job.party_of(job.workers[0]).server
     first = free_port(3)
@@ -138,6 +139,7 @@ def test_top_shows_rates_between_two_readings(job: Cluster) -> None:
     assert re.search(rf"{fast.name} .* 1\.0 .* 60%", text)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_tls(), reason="geomx was built without TLS")
 def test_with_certificates_strangers_read_nothing(job: Cluster, tmp_path: Path) -> None:
     worker, server = job.workers[0], job.party_of(job.workers[0]).server

@@ -88,6 +88,7 @@ def test_a_hook_that_sleeps_is_an_error(
         awake.set()
 
 
+@pytest.mark.slow
 def test_a_module_that_sleeps_during_import_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +365,7 @@ def test_a_plugin_for_another_version_is_refused_by_name(wanted: str, words: str
     check_version("made_up", None)
 
 
+@pytest.mark.slow
 def test_broken_third_party_plugins_are_listed_and_affect_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

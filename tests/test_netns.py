@@ -134,6 +134,7 @@ def test_a_connection_has_the_bandwidth_of_the_link(pair: Callable[..., Pair]) -
     assert rate / RATE == pytest.approx(1448 / 1500, rel=0.05)
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_a_round_trip_takes_the_delay_of_both_ways(pair: Callable[..., Pair]) -> None:
     link = pair(delay_ns=20_000_000)
@@ -276,6 +277,7 @@ def test_an_unknown_emulation_is_refused(mode: str, capsys: pytest.CaptureFixtur
     assert "netns" in complaint.replace("netsn", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["live", "both"])
 def test_without_root_the_error_names_a_remedy(
     mode: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -292,6 +294,7 @@ def test_parallel_streams_need_the_shaper(capsys: pytest.CaptureFixture[str]) ->
     assert "tcp.streams=2" in complaint
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_namespaces_do_not_support_priority_queueing(capsys: pytest.CaptureFixture[str]) -> None:
     complaint = refusal(["mode=live", "emulate=netns", "tcp.queueing=priority"], capsys)

@@ -455,6 +455,7 @@ def searched(graph: nx.DiGraph, source: str, target: str) -> list[str] | None:
         return None
 
 
+@pytest.mark.slow
 def test_routes_equal_a_search_over_the_complete_graph(seed: int) -> None:
     """With ties, one-way edges, attached trees, and sites without transit."""
     draw = random.Random(seed)

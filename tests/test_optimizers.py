@@ -72,6 +72,7 @@ COMMON: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("common", COMMON, ids=str)
 @pytest.mark.parametrize(("kind", "options"), KINDS, ids=str)
 def test_random_sequences_equal_mxnets(
@@ -146,6 +147,7 @@ def schedulers(mx: Any) -> Iterator[Any]:
         yield made.CosineScheduler(30, base_lr=0.4, final_lr=0.01, **warmup)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", [0, 9])
 @pytest.mark.parametrize("learning_rate", [None, 0.2])
 @pytest.mark.parametrize("kind", ["SGD", "Adam"])

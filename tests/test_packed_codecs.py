@@ -117,6 +117,7 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
         geomx.unpack_bits(np.zeros(1, np.uint8), 3, 4)
 
 
+@pytest.mark.slow
 def test_a_codec_in_a_library_may_pack(tmp_path: Path, seed: int) -> None:
     built = library(tmp_path, MEANS, "means.cc", SPAN=16)
     means = geomx.Native("codec", "means", {}, library=str(built))
@@ -131,6 +132,7 @@ def test_a_codec_in_a_library_may_pack(tmp_path: Path, seed: int) -> None:
         laws.made([bad], 33).layout(1)
 
 
+@pytest.mark.slow
 def test_slicers_and_slices_of_p3_keep_chunks_whole(tmp_path: Path) -> None:
     """Servers sum what was decoded; the same bytes without numbers, and with cuts elsewhere."""
     registry = registry_with(packed=("accel", Packed(of_the_page())))

@@ -25,6 +25,7 @@ def test_every_paper_has_an_experiment_a_section_and_its_rows() -> None:
             assert f"| {claim.quantity} | {claim.published} |" in table
 
 
+@pytest.mark.slow
 @pytest.mark.needs("esync")
 def test_the_cheapest_experiment_gives_the_figures_of_the_page() -> None:
     page = PAGE.read_text(encoding="utf-8")

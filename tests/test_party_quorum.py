@@ -61,6 +61,7 @@ def test_a_slow_worker_makes_the_steps_that_the_others_make(tmp_path: Path, sync
     assert set(absent) <= {SLOW, ""}
 
 
+@pytest.mark.slow
 def test_rounds_of_a_party_do_not_wait_for_a_killed_worker(tmp_path: Path) -> None:
     more = ["faults.party_deadline_s=30", "scenario=[{kill: east/worker2, at_s: 0.2}]"]
     results = runner.run(*words(tmp_path / "run", 1.0, *more, "faults.restarts=0"))
@@ -104,6 +105,7 @@ def trained(folder: Path, speed: float, *more: str) -> Results:
     return runner.run(*words(folder, speed, "iterations=24", *more, quorum=()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sync", "quorum"),
     [
@@ -121,6 +123,7 @@ def test_a_quorum_of_all_workers_changes_no_bit(
     assert same_parameters(trained(tmp_path / "all", 0.3, *sync, *quorum), plain)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("fedbuff")
 def test_a_buffer_in_a_party_does_not_wait_for_its_slow_worker(tmp_path: Path) -> None:
     sync = ["+sync=fedbuff", "sync.h=4", "sync.k=2", "faults.on_loss=stop"]

@@ -109,6 +109,7 @@ def test_every_public_name_exists_and_is_documented() -> None:
                 assert getattr(importlib.import_module(module), name) is not None
 
 
+@pytest.mark.slow
 def test_geomx_api_explains_every_public_name_briefly(capsys: pytest.CaptureFixture[str]) -> None:
     names = [*hooks(), *(n for module in PLUGINS.values() for n in module if not n.startswith("_"))]
     names.remove("api_version")  # the version, with which the list begins

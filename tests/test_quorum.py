@@ -118,6 +118,7 @@ def trained(folder: Path, speed: float, *more: str) -> Results:
     return runner.run(*words(folder, speed, *DILOCO, *more, quorum=()))
 
 
+@pytest.mark.slow
 @pytest.mark.needs("diloco")
 def test_a_quorum_of_all_parties_changes_no_bit(tmp_path: Path) -> None:
     """Nor do weights by tokens, where all make the same steps."""
@@ -141,6 +142,7 @@ def test_late_changes_count_but_close_no_round(tmp_path: Path) -> None:
     assert rows[-1]["end_s"] < 24 * 0.03 + 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.needs("diloco")
 def test_weights_count_the_steps_of_fragments_that_are_left_out(tmp_path: Path) -> None:
     """The slow party leaves steps out, so that some of its changes are of fewer than h steps."""
@@ -151,6 +153,7 @@ def test_weights_count_the_steps_of_fragments_that_are_left_out(tmp_path: Path) 
     assert not same_parameters(equal, tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("diloco")
 def test_cuts_and_kills_cost_a_round_the_deadline_at_most(tmp_path: Path) -> None:
     """No round waits longer than the deadline for a silent party that is not declared lost yet."""
@@ -182,6 +185,7 @@ def test_a_policy_that_cannot_work_is_refused(tmp_path: Path, key: str, more: li
     is_refused(words(tmp_path / "run", 1.0, *DILOCO, *more, quorum=()), key)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("fedbuff", "diloco")
 def test_a_buffer_of_all_parties_is_federated_averaging(tmp_path: Path) -> None:
     """Also where one is slow; with a smaller buffer, the others do not wait for it."""

@@ -141,7 +141,7 @@ def cut_short(journal: Path) -> None:
 
 def damage(journal: Path) -> None:
     with journal.open("r+b") as file:
-        file.seek(journal.stat().st_size // 2)
+        file.seek(64)  # in the first record; the last one may be incomplete, and is then cut off
         byte = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 1]))
@@ -255,6 +255,7 @@ def test_plugins_without_snapshots_are_known() -> None:
         assert found == ({"accel own: geomx_codec"} if plugin.name == "own" else set())
 
 
+@pytest.mark.slow
 def test_invalid_restarts_are_refused(tmp_path: Path) -> None:
     def refused(scenario: str, *words: str) -> str:
         with pytest.raises(ConfigError) as error:

@@ -184,6 +184,7 @@ def test_an_aborted_run_keeps_results_and_the_reason(tmp_path: Path) -> None:
     assert "was lost" in text(results.table())
 
 
+@pytest.mark.slow
 def test_a_killed_process_has_written_its_rows(tmp_path: Path) -> None:
     script = (
         "import os, sys, pathlib\n"

@@ -85,6 +85,7 @@ def test_other_rules_are_refused(rule: Any) -> None:
         chosen(to_node_link(drawn(random.Random(0))), rule)
 
 
+@pytest.mark.slow
 def test_a_rule_is_given_beside_a_file() -> None:
     ring = Path(__file__).resolve().parents[1] / "examples" / "world" / "ring.json"
     words = [f"network={ring}", "workload=tiny"]

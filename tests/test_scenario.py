@@ -84,6 +84,7 @@ def test_invalid_events_are_refused(cluster: Cluster, event: Any, sentence: str)
         read_scenario([event], cluster)
 
 
+@pytest.mark.slow
 def test_a_scenario_comes_from_a_file_or_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "bad_day.yaml"
     file.write_text(
@@ -123,6 +124,7 @@ events = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(events, max_size=5), st.integers(0, 2**40))
 def test_acts_are_in_the_order_of_time_and_every_cut_ends(
     given: list[dict[str, Any]], seed: int
@@ -159,6 +161,7 @@ def run(folder: Path, mode: str, scenario: str = "[]", *words: str) -> Results:
     return runner.run(*shared, f"scenario={scenario}", *words)
 
 
+@pytest.mark.slow
 def test_a_simulated_run_survives_faults_of_links(tmp_path: Path) -> None:
     calm = run(tmp_path / "calm", "sim", "[]", *SMALL)
     resets = "{every_s: 0.1, random: true, reset: [east, hub]}"
@@ -234,6 +237,7 @@ def test_a_pause_longer_than_the_patience_ends_the_run(tmp_path: Path, mode: str
 # ---- the network, traffic of others, slow nodes ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "sentence"),
     [
@@ -278,6 +282,7 @@ def test_what_a_launched_script_cannot_do_is_refused(tmp_path: Path) -> None:
             of_live_script(composed)
 
 
+@pytest.mark.slow
 def test_simulations_follow_all_events(tmp_path: Path) -> None:
     """Edges, traffic and slow nodes, with what the summary and edges.csv say about them."""
     calm = run(tmp_path / "calm", "sim", "[]", *SMALL)

@@ -27,10 +27,11 @@ lan: {mbps: 10, delay_ms: 0.5}
 """
 
 
-# In place of torch.distributed.run: PyTorch is imported once for all processes of a party.
+# In place of torch.distributed.run: what the example uses, and what PyTorch imports when optimizers
+# are first used, is imported once for all processes of a party.
 FORKING = """
 import os, runpy, socket, sys
-import torch
+import sklearn.datasets, torch, torch._dynamo
 count = int(sys.argv[1])
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))

@@ -66,6 +66,7 @@ def test_standbys_are_hosts_of_the_network() -> None:
         with_standbys(cluster, "north")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["+accel=[p3]", P3], ["+sync=hfa", "+accel=[bisparse,dgt]", DGT]]
 )
@@ -80,11 +81,13 @@ def test_a_standby_takes_over_in_a_simulation(tmp_path: Path, words: list[str]) 
     assert killed.summary["seconds"] < calm.summary["seconds"] + 0.5
 
 
+@pytest.mark.slow
 def test_replication_changes_no_bit(tmp_path: Path, calm: Results) -> None:
     check_equal(calm, run(tmp_path / "beside", REPLICA))
     check_equal(calm, run(tmp_path / "away", REPLICA, "faults.standby=west"))
 
 
+@pytest.mark.slow
 def test_replication_is_counted_and_costs_no_wan_bytes_beside_the_server(tmp_path: Path) -> None:
     large = ["workload=digits_cnn", "numerics=false"]
     calm = run(tmp_path / "calm", *large)
@@ -104,6 +107,7 @@ def test_replication_is_counted_and_costs_no_wan_bytes_beside_the_server(tmp_pat
     assert away.summary["seconds"] > calm.summary["seconds"] + 29 * 0.01
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_its_standby(tmp_path: Path, calm: Results) -> None:
     killed = run(tmp_path / "killed", REPLICA, kill(STANDBY, 0.2))
     check_equal(calm, killed)
@@ -112,6 +116,7 @@ def test_a_run_goes_on_without_its_standby(tmp_path: Path, calm: Results) -> Non
         run(tmp_path / "both", REPLICA, both)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_paused_for_too_long_is_replaced(tmp_path: Path, calm: Results) -> None:
     scenario = f"scenario=[{{at_s: 0.2, pause: {SERVER}, for_s: 5}}]"
     paused = run(tmp_path / "paused", REPLICA, "faults.suspect_s=0.3", scenario)
@@ -120,6 +125,7 @@ def test_a_server_that_is_paused_for_too_long_is_replaced(tmp_path: Path, calm: 
     assert 0.3 < fault["recovered_s"] < 1.5
 
 
+@pytest.mark.slow
 def test_what_does_not_go_with_standbys_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"faults\.standby=west: has no effect without"):
         run(tmp_path / "a", "faults.standby=west")

@@ -100,6 +100,7 @@ def test_live_workers_keep_the_pace_that_simulated_ones_draw(tmp_path: Path) -> 
     assert live == pytest.approx(simulated, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_live_steps_need_a_pace() -> None:
     words = ["workload=tiny", "mode=live", "+network.steps=[{trace:[2]}]", "network=two_parties"]
     with pytest.raises(ConfigError, match=r"runtime.pace=false: the network's steps need"):
@@ -211,6 +212,7 @@ def test_impossible_sharing_is_refused(rule: Any, sentence: str) -> None:
         read_network({**short_form(1, 1), "sharing": rule})
 
 
+@pytest.mark.slow
 def test_live_runs_refuse_what_their_network_does_not_do() -> None:
     words = ["workload=tiny", "+network.sharing={strict:[beijing]}", "network=two_parties"]
     assert compose(words)[0].cluster.graph.graph["sharing"] == {"strict": ["beijing"]}

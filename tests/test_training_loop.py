@@ -325,6 +325,7 @@ def asked(calls: Calls, schedule: Schedule, exact: bool) -> None:
     calls.clear()
 
 
+@pytest.mark.slow
 @settings(
     max_examples=40,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -448,6 +449,7 @@ def test_a_coordinators_timeout_is_not_early(
     calls.clear()
 
 
+@pytest.mark.slow
 def test_waiting_for_values_is_not_computing(calls: Calls) -> None:
     """A fast worker waits in pull for a value of a slow one."""
     schedule, slow_s = plain(rounds=[[1, 1, 1]] * 2), 0.4

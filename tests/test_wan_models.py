@@ -59,6 +59,7 @@ def acts(world: World) -> Any:
     yield wan.transfer("party1", "hub", 5e5, congestion="cubic")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("disturbed", [False, True])
 @pytest.mark.parametrize("accel", [[], [("dgt", {})]])
 def test_the_reference_simulates_runs_as_the_native_model_does(
@@ -99,6 +100,7 @@ def test_the_page_shows_the_model_of_the_example_plugin() -> None:
     assert len(code) <= 45
 
 
+@pytest.mark.slow
 def test_packets_agree_with_flows_that_are_long(simulate: Build, sized: Build) -> None:
     """Three parties of different uplinks share a hub, which is narrow, in both directions."""
     sites = {"uplink_mbps": 200, "downlink_mbps": 200}

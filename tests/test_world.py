@@ -307,6 +307,7 @@ def test_random_numbers_come_from_the_seed(act: Build) -> None:
 # ---- where programs come from ----
 
 
+@pytest.mark.slow
 def test_a_file_is_a_scenario(tmp_path: Path) -> None:
     file = tmp_path / "my_world.py"
     file.write_text(
@@ -431,6 +432,7 @@ def test_a_program_that_fails_or_yields_is_named(act: Build) -> None:
 # ---- the page ----
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[1] / "docs" / "world.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -58,6 +58,7 @@ def test_every_example_has_its_parts_and_is_on_the_page() -> None:
         assert f"(world/{name}.svg)" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["background_traffic"], indirect=True)
 def test_files_of_others_delay_training(example: Any) -> None:
     module, calm, busy = example
@@ -66,6 +67,7 @@ def test_files_of_others_delay_training(example: Any) -> None:
     assert max(values(module.lines["files"])) > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["rerouting"], indirect=True)
 def test_traffic_returns_to_the_repaired_way(example: Any) -> None:
     module, calm, failed = example
@@ -77,6 +79,7 @@ def test_traffic_returns_to_the_repaired_way(example: Any) -> None:
     assert module.CONVERGES_S * 0.5 < longer < module.CONVERGES_S + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["stragglers"], indirect=True)
 def test_all_wait_for_the_slowest(example: Any) -> None:
     module, _, slow = example
@@ -86,6 +89,7 @@ def test_all_wait_for_the_slowest(example: Any) -> None:
     assert max(taken) > 2 * sorted(taken)[len(taken) // 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["strict_priority"], indirect=True)
 def test_a_background_copy_costs_nothing_and_an_urgent_one_its_time(example: Any) -> None:
     module, calm, busy = example
@@ -94,6 +98,7 @@ def test_a_background_copy_costs_nothing_and_an_urgent_one_its_time(example: Any
     assert 0.5 * alone_s < longer < 1.1 * alone_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["daily_cycle"], indirect=True)
 def test_iterations_follow_the_time_of_day(example: Any) -> None:
     module, _, _ = example

@@ -92,6 +92,7 @@ def test_generated_and_example_plugins_satisfy_the_laws(
     check_plugin(name, modes=["sim"], seed=seed, registry=registry)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name", "option"),
     [
@@ -314,6 +315,7 @@ def test_a_codec_that_breaks_a_law_is_found(codec: type, words: str) -> None:
     assert "(seed 7)" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_geomx_check_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "tiny", "--modes", "sim"]) == 0
     assert "tiny: all" in capsys.readouterr().out

@@ -71,8 +71,8 @@ GEOMX = {
 OPENING = f"""# Combining plugins
 
 Any list of accelerators runs under any sync algorithm, in both modes, or is refused with a reason
-before the run starts. `tests/test_compose.py` runs every pair below.
-`benchmarks/composition/matrix.py` generates this page.
+before the run starts. `tests/test_compose.py` runs combinations in which every pair
+below occurs. `benchmarks/composition/matrix.py` generates this page.
 
 `experiment=accelerators` compares plugins on one network in more detail. Workers in the central
 party, which GeoMX supports with some plugins, work with all of them (`tests/test_central.py`).

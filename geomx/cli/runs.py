@@ -12,6 +12,7 @@ from geomx.errors import GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.frameworks.mxnet_loader import compute_at_once
 from geomx.live import resume
+from geomx.live.fork_pool import kept
 from geomx.live.resumption import Resumption
 from geomx.pages.commands import repeating
 from geomx.results.tables import comparison_table
@@ -25,7 +26,8 @@ def main(arguments: Sequence[str]) -> None:
     if resume.asked(arguments):
         _run_one(*resume.read(arguments))
     else:
-        compose.main(arguments, _run_one, _compare_sweep)
+        with kept():
+            compose.main(arguments, _run_one, _compare_sweep)
 
 
 def _run_one(experiment: Experiment, directory: Path, resumption: Resumption | None = None) -> None:

@@ -21,7 +21,7 @@ from geomx.errors import ConfigError
 from geomx.kv import store as kv
 from geomx.kv.values import devices, optimizer_numbers, pairs
 from geomx.live.mxnet_exchange import EngineExchange
-from geomx.mxnet.arrays import mx
+from geomx.mxnet.arrays import initial, mx
 from geomx.plugin.parts import optimizer_text
 
 NAMES = (*kv.TYPES, "dist_device_async", "dist", "dist_sync_device", "dist_async_device")
@@ -76,7 +76,7 @@ class CompatStore(mxnet.KVStore):
         for each, given in pairs(key, value):
             array = devices(given)[0]
             dtype = np.dtype(array.dtype).name
-            values = np.ascontiguousarray(array.asnumpy(), np.float32)
+            values = np.ascontiguousarray(initial(each, array), np.float32)
             self._membership.introduce(each, values, dtype)
 
     def set_optimizer(self, optimizer: Any) -> None:

@@ -73,6 +73,8 @@ class Server:
         if not text:
             return False
         pid: int | None = None
+        for number in (1, 2):  # this process' own words belong to the run that it serves now
+            os.dup2(streams[1], number)
         try:
             pid = os.fork()
         except OSError as error:

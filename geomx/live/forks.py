@@ -15,10 +15,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import IO, Any
 
 from geomx.live.descriptors import readable
 from geomx.live.exit_status import FAILED
+from geomx.live.fork_pool import POOL, Program, circumstances
 from geomx.live.lifetime import MARK, Family, Tied, new_mark
 
 MESSAGE_BYTES = 1 << 20  # upper bound on a message of the socket
@@ -40,8 +42,9 @@ class ForkServer:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
-        self._process: Tied | None = None
-        self._socket: socket.socket | None = None
+        self._program: Program | None = None
+        self._socket: socket.socket | None = None  # the program's, until it or the run ends
+        self._ended = False
         self._unnamed: deque[Fork] = deque()  # nodes without a known process id, in order
         self._forks: dict[int, Fork] = {}
 
@@ -58,12 +61,14 @@ class ForkServer:
         Args:
             arguments: Arguments of ``python -m geomx.live``, without the launcher's process id.
             output: The node's standard output.
-            log: The node's standard error; the first node's is the server's too.
+            log: The node's standard error, and until the next node starts the server's.
             namespace: Path of the node's network namespace; None: this process' own.
             words: The node's standard input; None: the server's.
         """
-        if self._process is None:
-            self._begin(arguments, log)
+        if self._program is None:
+            begin = partial(self._begin, arguments, log)
+            self._program = POOL.take() or POOL.start(begin)
+            self._socket = self._program.socket
         fork = Fork(self, arguments)
         self._unnamed.append(fork)
         request = {
@@ -96,24 +101,31 @@ class ForkServer:
         return True
 
     def end(self) -> None:
-        """Kill the server, its nodes, and the processes that they started."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        if self._process is not None:
-            self._process.signal_all(signal.SIGKILL)
-            self._process.wait()
+        """Kill the server, its nodes, and the processes that they started.
 
-    def _begin(self, arguments: Sequence[str], log: IO[bytes]) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        Within `kept`, a server without nodes waits for the next run instead.
+        """
+        unused = self._socket is not None and not self._unnamed and not self._forks
+        self._socket = None
+        if self._program is None or self._ended:
+            return
+        self._ended = True
+        if unused:
+            POOL.put(self._program)
+        else:
+            self._program.end()
+
+    def _begin(self, arguments: Sequence[str], log: IO[bytes]) -> Program:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         room = "." * (sum(len(os.fsencode(word)) + 1 for word in arguments) + MORE_ROOM)
         number = theirs.fileno()
         with theirs:
-            self._process = Tied(
+            process = Tied(
                 [sys.executable, "-P", "-m", "geomx.live.fork_server", str(os.getpid()),
                  str(number), room],
                 {}, stdout=log, stderr=log, pass_fds=[number],
             )  # fmt: skip
+        return Program(process, ours, circumstances())
 
     def _take(self, report: dict[str, Any]) -> None:
         if "ended" in report:
@@ -128,9 +140,7 @@ class ForkServer:
 
     def _lost(self) -> None:
         """Handle the end of the server, and with it of all nodes."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        self._socket = None
         for fork in (*self._unnamed, *self._forks.values()):
             fork.returncode = -signal.SIGKILL
         self._unnamed.clear()

@@ -32,7 +32,16 @@ with without_collections():
     from geomx.kv.values import Key, devices, pairs
     from geomx.live.mxnet_exchange import EngineExchange
     from geomx.live.sync_steps import SyncSteps
-    from geomx.mxnet.arrays import check, dense, fill, keep_rows, mx, rows_wanted, store_call
+    from geomx.mxnet.arrays import (
+        check,
+        dense,
+        fill,
+        initial,
+        keep_rows,
+        mx,
+        rows_wanted,
+        store_call,
+    )
     from geomx.virtual.mxnet_exchange import SimulatedEngineExchange
 
 
@@ -65,7 +74,7 @@ class KVStore(mx.kvstore.KVStore):
                 each device, the first counts.
         """
         given = pairs(key, value)
-        arrays = [dense(each, devices(values)[0]).asnumpy() for each, values in given]
+        arrays = [initial(each, devices(values)[0]) for each, values in given]
         self._store.init([each for each, _ in given], arrays)
 
     @store_call

@@ -76,6 +76,20 @@ def dense(key: Key, array: Any) -> Any:
     return array if check(key, array).stype == "default" else array.tostype("default")
 
 
+def initial(key: Key, array: Any) -> np.ndarray[Any, Any]:
+    """Copy a parameter to the host, even while a forward pass uses it.
+
+    The copy is an operation of MXNet's engine. Otherwise a convolution of that pass, which changes
+    the layout of its weights by an operation of its own (MKLDNNDataReorderAsync), may do so while
+    they are read, which fails with "We can't generate TBlob for MKLDNN data".
+
+    Raises:
+        GeomxError: It is not an array of MXNet.
+    """
+    copy: np.ndarray[Any, Any] = dense(key, array).copy().asnumpy()
+    return copy
+
+
 def fill(value: Any, target: Any) -> None:
     """Copy a dense `value` into `target`, an array of any storage type."""
     (value if target.stype == "default" else value.tostype(target.stype)).copyto(target)

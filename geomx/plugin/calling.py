@@ -13,8 +13,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -67,7 +67,19 @@ def one_line(error: BaseException) -> str:
 
 
 class _Manager(pluggy.PluginManager):
-    """A manager that caches hook specifications per process, as there is a manager per plugin."""
+    """A manager that caches hook specifications per process, as there is a manager per plugin.
+
+    Args:
+        implemented: Names of the hooks that its plugin implements.
+    """
+
+    def __init__(self, implemented: Collection[str]) -> None:
+        super().__init__(hookspecs.PROJECT)
+        self._implemented = implemented
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        """Return the options of the plugin's hook `name`; None if that is no hook."""
+        return super().parse_hookimpl_opts(plugin, name) if name in self._implemented else None
 
     def parse_hookspec_opts(self, module_or_class: Any, name: str) -> Any:
         """Return the options of the hook `name`; None if that is no hook."""
@@ -89,14 +101,29 @@ def admit(plugin: Any, label: str) -> pluggy.PluginManager:
     Raises:
         PluginError: It misspells a hook or an argument, which pluggy may ignore silently.
     """
+    if isinstance(plugin, ModuleType):
+        return _admit_module(plugin, label, tuple(map(vars(plugin).get, hooks())))
+    return _admit(plugin, label)
+
+
+@lru_cache(maxsize=1024)
+def _admit_module(
+    module: ModuleType, label: str, _implementations: tuple[Any, ...]
+) -> pluggy.PluginManager:
+    """See `admit`; every registry asks the same modules, until they are reloaded."""
+    return _admit(module, label)
+
+
+def _admit(plugin: Any, label: str) -> pluggy.PluginManager:
     known = hooks()
-    for name, implemented in _candidates(plugin):
+    found = dict(_candidates(plugin))
+    for name, implemented in found.items():
         if name not in known:
             raise PluginError(f"{label}: unknown hook {name}; {near(name, known)}")
         if not implemented:
             raise PluginError(f"{label}: {name} lacks the decorator @geomx.hookimpl")
         _check_arguments(plugin, label, name, known[name])
-    manager = _Manager(hookspecs.PROJECT)
+    manager = _Manager(found)
     manager.add_hookspecs(hookspecs)
     try:
         manager.register(plugin, label)

@@ -21,6 +21,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import networkx as nx
@@ -43,6 +44,12 @@ from geomx.plugin.sync import SyncPolicy
 from geomx.workload import Workload
 
 ENTRY_POINTS = "geomx"
+
+
+@lru_cache(maxsize=1024)
+def _types(config: type) -> dict[str, Any]:
+    """Return the types of the fields of a class; every registry asks for the same ones."""
+    return typing.get_type_hints(config)
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,7 @@ class Registry:
         if not (isinstance(plugin.config, type) and dataclasses.is_dataclass(plugin.config)):
             raise PluginError(f"{where}: its config must be a dataclass")
         try:
-            typing.get_type_hints(plugin.config)
+            _types(plugin.config)
         except Exception as error:
             raise PluginError(f"{where}: its config's types: {one_line(error)}") from error
         if not callable(plugin.factory):
