@@ -487,3 +487,44 @@ def test_a_training_script_runs_in_namespaces(words: list[str], tmp_path: Path) 
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "sum 2.0 ['lo', 'wan']" in done.stdout
+
+
+URGENT = """
+import sys, time
+import numpy as np
+from geomx import kv
+
+store = kv.create()
+store.init([0, 1], [np.zeros(1000, np.float32), np.zeros(1_500_000, np.float32)])
+for _ in range(4):
+    store.push(1, np.ones(1_500_000, np.float32))
+    time.sleep(1.2)
+    begin = time.monotonic()
+    store.pushpull(0, np.ones(1000, np.float32))
+    print("seconds", time.monotonic() - begin, flush=True)
+    store.pull(1)
+"""
+
+
+@pytest.mark.slow
+@needs_namespaces
+@pytest.mark.needs("p3")
+def test_an_urgent_message_waits_for_little_of_what_others_have_sent(tmp_path: Path) -> None:
+    """Under BBR, a queue of a round trip's bytes would stand in the network in each direction."""
+    script, network = tmp_path / "train.py", tmp_path / "network.yaml"
+    script.write_text(URGENT)
+    site = "uplink_mbps: 20, downlink_mbps: 20"
+    network.write_text(
+        f"central: {{name: hub, {site}}}\nparties: {{east: {{workers: 1, {site}}}}}\n"
+        "delay_ms: 100\nlan: {mbps: 10000, delay_ms: 0.05}\n"
+    )
+    words = [f"network={network}", "+accel=[p3]", "emulate=netns", "runtime.frame_bytes=16384"]
+    geomx = [sys.executable, "-c", "import sys; from geomx.cli.main import main; sys.exit(main())"]
+    command = [*geomx, "launch", *words, f"hydra.run.dir={tmp_path}/run", "--", sys.executable]
+    done = subprocess.run(
+        [*command, str(script)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    seconds = [float(line.split()[-1]) for line in done.stdout.splitlines() if "seconds" in line]
+    assert len(seconds) == 4 and min(seconds) > 0.2
+    assert sorted(seconds[1:])[1] < 0.3  # it is 0.25, and would be 0.35

@@ -129,7 +129,8 @@ def rows() -> list[Row]:
             )  # fmt: skip
     for rtt_ms in (1, 10, 30):
         access = Access(URGENT_MBPS, rtt_ms / 2, "netns")
-        urgent = partial(geomx, words=("+accel=[p3]",), access=access, script="of_urgent.py")
+        words = ("+accel=[p3]", "runtime.frame_bytes=16384")
+        urgent = partial(geomx, words=words, access=access, script="of_urgent.py")
 
         def alone(task: Task, urgent: Contender = urgent) -> Figures:
             return urgent(replace(task, sizes=task.sizes[:1]))
@@ -137,7 +138,7 @@ def rows() -> list[Row]:
         found.append(
             Row(f"urgent-{rtt_ms}",
                 f"64 KiB there and back behind 16 MB, {URGENT_MBPS} Mbit/s, {rtt_ms} ms, "
-                "the kernel's TCP",
+                "the kernel's TCP, frames of 16 KiB",
                 Task(URGENT, (1,), 8), {"behind bulk": urgent, "alone": alone},
                 note=partial(of_urgent, delay_s=rtt_ms / 2e3))
         )  # fmt: skip

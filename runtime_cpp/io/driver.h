@@ -185,6 +185,8 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
     LinkCounts counts;
     Time busy_until = 0;
     net::Pacer pacer;
+    std::optional<std::int32_t> priority;  // of the last data
+    bool ordered = false;                  // priorities differ, so an urgent message may come
   };
   struct Delayed {  // read from the socket, but arrives later in the emulated network
     Time at = 0;
@@ -313,6 +315,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   std::optional<Message> NextShaped(NodeId peer, Lane lane);
   std::optional<Message> NextUnshaped(NodeId peer);
   void Leave(Shaper::Sent sent);
+  bool Holds(Session& session);
   void Flush(Session& session);
   void Count(NodeId peer, const Message& message);
   // A message has left: traces it, and counts the time of a value whose last slice it is.
@@ -358,7 +361,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
 
   std::map<NodeId, Outlet> outlets_;
   std::set<NodeId> dirty_;          // peers that may have messages to send
-  std::map<NodeId, Time> pacing_;   // peers whose datagrams wait for their turn
+  std::map<NodeId, Time> pacing_;   // peers for whom datagrams, or all messages, wait for their turn
   Time acknowledge_at_ = kNever;    // when to acknowledge what has arrived
   std::vector<Delayed> delayed_;    // heap
   std::uint64_t order_ = 0;

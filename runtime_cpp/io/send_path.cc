@@ -15,6 +15,8 @@ constexpr std::size_t kChosenAhead = 16 * 1024;       // messages are chosen whi
 constexpr std::size_t kChosenForStandby = 1024 * 1024;  // the same where they wait for a standby
 constexpr std::size_t kFlushBudget = 1024 * 1024;     // then other connections get their turn
 constexpr Time kLimitPause = 20 * kMillisecond;       // between two looks at a full connection
+constexpr Time kQueuedAhead = 6 * kMillisecond;       // in the network, before less urgent messages wait here
+constexpr Time kLongestHold = 5 * kMillisecond;       // between two looks at a queue
 constexpr std::size_t kMaxPending = 4 * 1024 * 1024;  // bytes that left the model, but are not in the socket
 
 }  // namespace
@@ -130,9 +132,26 @@ std::optional<Message> Driver::NextUnshaped(NodeId peer) {
     node_->Took(peer, Lane::kReliable, *message, dropped ? Fate::kDropped : Fate::kLinked);
     if (dropped) continue;
     Count(peer, *message);
+    if (IsData(message->header)) {
+      Outlet& outlet = outlets_[peer];
+      const auto before = std::exchange(outlet.priority, message->header.priority);
+      outlet.ordered |= before.has_value() && before != outlet.priority;
+    }
     return message;
   }
   return std::nullopt;
+}
+
+// What the network's queues hold cannot be overtaken. Where messages differ in priority, no more is given
+// to them than keeps the path busy.
+bool Driver::Holds(Session& session) {
+  if (!outlets_[session.peer].ordered) return false;
+  const Time queued = BusyFor(session.fd.get());
+  if (queued <= kQueuedAhead) return false;
+  const Time until = Now() + std::clamp(queued - kQueuedAhead, kMillisecond / 4, kLongestHold);
+  Time& at = pacing_.try_emplace(session.peer, until).first->second;
+  at = std::min(at, until);
+  return true;
 }
 
 void Driver::Flush(Session& session) {
@@ -158,6 +177,10 @@ void Driver::Flush(Session& session) {
     if (frames.blocked()) {
       if (session.writing) sessions_.SetWriting(session, false);
       if (!shaped && node_ && frames.empty()) PumpDatagrams(session, Now());
+      return;
+    }
+    if (node_ && !shaped && Holds(session)) {
+      if (session.writing) sessions_.SetWriting(session, false);
       return;
     }
     if (node_ && !frames.gated()) node_->Commit();

@@ -21,6 +21,8 @@ namespace {
 constexpr int kUnsentBytes = 16 * 1024;         // TCP_NOTSENT_LOWAT, at least
 constexpr int kMostUnsentBytes = 256 * 1024;
 constexpr double kUnsentSeconds = 3e-3;
+constexpr double kSteadyPacing = 0.8;
+constexpr double kFastRate = 125e6;  // bytes/s
 constexpr int kDatagramBuffer = 8 * 1024 * 1024;
 constexpr int kBacklog = 1024;
 constexpr int kBindTries = 64;                  // for a port that is free in both families
@@ -208,6 +210,24 @@ Progress ProgressOf(int fd) {
   const double on_the_way = progress.delivered * info.tcpi_min_rtt * kMicrosecond / kSecond;
   progress.standing = std::max(0.0, unacknowledged - on_the_way);
   return progress;
+}
+
+// While a connection starts, its pacing rate, twice or three times what was delivered, says how much may
+// be on its way. Later the pace varies by a quarter (BBR), or is a fifth above (CUBIC), so the rate of
+// delivery is more exact, unless it is that of a burst.
+Time BusyFor(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  int unacknowledged = 0;
+  if (IsLoopback(LocalAddress(fd))) return 0;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+  if (ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) return 0;
+  const auto pace = static_cast<double>(info.tcpi_pacing_rate);
+  const double rate = std::clamp(static_cast<double>(info.tcpi_delivery_rate), kSteadyPacing * pace,
+                                 pace / kSteadyPacing);
+  if (rate <= 0.0 || rate > kFastRate) return 0;
+  const double on_the_way = rate * info.tcpi_min_rtt * kMicrosecond / kSecond;
+  return Nanoseconds(std::max(0.0, unacknowledged - on_the_way) / rate);
 }
 
 std::string ErrorText(int error) { return std::generic_category().message(error); }

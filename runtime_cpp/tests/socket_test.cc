@@ -118,7 +118,29 @@ TEST(unsent_data_follows_the_pace) {
   }
 }
 
+TEST(a_path_is_busy_with_what_is_not_on_its_way) {
+  for (const bool loopback : {true, false}) {
+    const auto [sender, receiver] = Connected(Bind(loopback ? "127.0.0.1" : "::ffff:127.0.0.1", 0, true));
+    TuneConnection(sender.get(), "", kNever);
+    constexpr int kRate = 2'000'000;  // bytes/s
+    CHECK_EQ(setsockopt(sender.get(), SOL_SOCKET, SO_MAX_PACING_RATE, &kRate, sizeof kRate), 0);
+    CHECK_EQ(BusyFor(sender.get()), 0);
+    CHECK(Fill(sender.get()) > 0);
+    Time busy = 0;  // until the kernel has paced something
+    for (int tries = 0; (busy = BusyFor(sender.get())) == 0 && tries < (loopback ? 20 : 2000); ++tries) {
+      poll(nullptr, 0, 1);
+    }
+    CHECK(loopback ? busy == 0 : busy > 0);
+    for (int tries = 0; BusyFor(sender.get()) > 0 && tries < 5000; ++tries) {
+      Drain(receiver.get());
+      poll(nullptr, 0, 1);
+    }
+    CHECK_EQ(BusyFor(sender.get()), 0);
+  }
+}
+
 TEST(other_sockets_have_no_progress) {
+  CHECK_EQ(BusyFor(-1), 0);
   const Progress none = ProgressOf(-1);
   CHECK_EQ(none.delivered, 0.0);
   CHECK_EQ(none.standing, 0.0);
