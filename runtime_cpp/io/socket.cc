@@ -1,5 +1,6 @@
 #include "io/socket.h"
 
+#include <linux/inet_diag.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>  // tcp_info with the delivery rate
 #include <netdb.h>
@@ -21,7 +22,7 @@ namespace {
 constexpr int kUnsentBytes = 16 * 1024;         // TCP_NOTSENT_LOWAT, at least
 constexpr int kMostUnsentBytes = 256 * 1024;
 constexpr double kUnsentSeconds = 3e-3;
-constexpr double kSteadyPacing = 0.8;
+constexpr double kGainUnit = 256.0;  // of tcp_bbr_info
 constexpr double kFastRate = 125e6;  // bytes/s
 constexpr int kDatagramBuffer = 8 * 1024 * 1024;
 constexpr int kBacklog = 1024;
@@ -212,21 +213,21 @@ Progress ProgressOf(int fd) {
   return progress;
 }
 
-// While a connection starts, its pacing rate, twice or three times what was delivered, says how much may
-// be on its way. Later the pace varies by a quarter (BBR), or is a fifth above (CUBIC), so the rate of
-// delivery is more exact, unless it is that of a burst.
+// BBR knows the path: its pace is the bandwidth times a gain, which is above 2 while it starts, and between
+// 0.75 and 1.25 later. Loss-based controls grow only while they are not held back, so they are not.
 Time BusyFor(int fd) {
   tcp_info info{};
-  socklen_t length = sizeof info;
+  tcp_bbr_info path{};
+  socklen_t info_length = sizeof info, path_length = sizeof path;
   int unacknowledged = 0;
-  if (IsLoopback(LocalAddress(fd))) return 0;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_CC_INFO, &path, &path_length) != 0) return 0;
+  if (path_length < sizeof path || path.bbr_pacing_gain == 0) return 0;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &info_length) != 0) return 0;
   if (ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) return 0;
-  const auto pace = static_cast<double>(info.tcpi_pacing_rate);
-  const double rate = std::clamp(static_cast<double>(info.tcpi_delivery_rate), kSteadyPacing * pace,
-                                 pace / kSteadyPacing);
+  const double gain = path.bbr_pacing_gain / kGainUnit;
+  const double rate = static_cast<double>(info.tcpi_pacing_rate) / std::min(gain, 1.0);
   if (rate <= 0.0 || rate > kFastRate) return 0;
-  const double on_the_way = rate * info.tcpi_min_rtt * kMicrosecond / kSecond;
+  const double on_the_way = rate * path.bbr_min_rtt * kMicrosecond / kSecond;
   return Nanoseconds(std::max(0.0, unacknowledged - on_the_way) / rate);
 }
 
