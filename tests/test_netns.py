@@ -134,7 +134,6 @@ def test_a_connection_has_the_bandwidth_of_the_link(pair: Callable[..., Pair]) -
     assert rate / RATE == pytest.approx(1448 / 1500, rel=0.05)
 
 
-@pytest.mark.slow
 @needs_namespaces
 def test_a_round_trip_takes_the_delay_of_both_ways(pair: Callable[..., Pair]) -> None:
     link = pair(delay_ns=20_000_000)

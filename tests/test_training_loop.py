@@ -449,7 +449,6 @@ def test_a_coordinators_timeout_is_not_early(
     calls.clear()
 
 
-@pytest.mark.slow
 def test_waiting_for_values_is_not_computing(calls: Calls) -> None:
     """A fast worker waits in pull for a value of a slow one."""
     schedule, slow_s = plain(rounds=[[1, 1, 1]] * 2), 0.4

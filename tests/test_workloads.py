@@ -165,7 +165,6 @@ def test_more_workers_than_samples_is_refused() -> None:
         own_slice(3, 0, 4)
 
 
-@pytest.mark.slow
 def test_every_epoch_visits_every_sample_once_in_a_new_order() -> None:
     seed = random.randrange(2**32)
     generator = random.Random(seed)
