@@ -85,7 +85,8 @@ def choices() -> list[Choice]:
         missing -= pairs_of(sync, chosen)
         found.append((sync, tuple(sorted(chosen))))
     found += [(sync, TOGETHER) for sync in SYNCS]
-    return [*found, (DEFAULT_SYNC, together(REGISTRY, ACCELERATORS))]  # of those that exclude, both
+    # TOGETHER contains the last of those that exclude each other; this contains the first.
+    return [*found, (DEFAULT_SYNC, together(REGISTRY, ACCELERATORS))]
 
 
 ITERATIONS = 20

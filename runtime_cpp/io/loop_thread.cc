@@ -22,7 +22,7 @@ constexpr std::uint64_t kResetOnFork = 1;   // SCHED_FLAG_RESET_ON_FORK: not for
 // slices, and give it no more time in all. Without that, what a script pushes while scripts compute on all
 // cores would leave at the end of a slice, which lasts milliseconds. Where it is refused, nothing changes.
 void AskForShortSlices() {
-  // Another policy (real-time, batch) was chosen by whoever started the process, and is kept.
+  // A process that was started under another scheduling policy (real-time, batch) keeps it.
   if (sched_getscheduler(0) != SCHED_OTHER) return;
   const SchedulingAttributes wanted{.policy = SCHED_OTHER,
                                     .flags = kResetOnFork,

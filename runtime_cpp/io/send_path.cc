@@ -142,8 +142,8 @@ std::optional<Message> Driver::NextUnshaped(NodeId peer) {
   return std::nullopt;
 }
 
-// What the network's queues hold cannot be overtaken. Where messages differ in priority, no more is given
-// to them than keeps the path busy.
+// Returns true if writing has to wait, as the path is busy for longer than kQueuedAhead and messages differ
+// in priority: an urgent message cannot overtake what is in the network's queues.
 bool Driver::Holds(Session& session) {
   if (!outlets_[session.peer].ordered) return false;
   const Time queued = BusyFor(session.fd.get());
