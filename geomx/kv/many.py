@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from geomx.kv.beginning import Beginning
 from geomx.kv.departure import Departure
+from geomx.kv.gradients import GradientCheck
 from geomx.kv.keys import Entry
 from geomx.kv.place import Place
 from geomx.kv.values import Key
@@ -91,9 +93,9 @@ class ManyKeys(Place):
             return given
 
         def admit(key: Key, array: NDArray[np.float32]) -> int:
-            number = self._number(key, array)
-            self.count(number)
-            return number
+            entry = self._checked(key, array)
+            self.count(entry, array)
+            return entry.key
 
         def move(keys: list[int], arrays: list[NDArray[np.float32]]) -> None:
             exchange.push_all(keys, arrays, self.last)
@@ -111,7 +113,7 @@ class ManyKeys(Place):
             exchange.pull_all(keys, arrays)
             self._pulled.update(keys)
 
-        return others(given, self._number, move)
+        return others(given, lambda key, array: self._checked(key, array).key, move)
 
     def lending(self, key: Any, filled: Any) -> AbstractContextManager[None]:
         """Have arrays pushed without a copy, if they change only when their answers are in.
@@ -136,21 +138,30 @@ class ManyKeys(Place):
         """Whether pushes are the last of their keys, as of a rhythm's last step."""
         return self._rhythm is not None and self._rhythm.last
 
-    def count(self, key: int) -> None:
+    def count(self, entry: Entry, value: Any) -> None:
         """Count a push of a key, unless a rhythm counts steps.
+
+        Args:
+            entry: Entry of the key.
+            value: What is about to be pushed.
 
         Raises:
             Left: The worker leaves the job, and this push would begin another step.
         """
         self._beginning.load_states()
         if self._rhythm is None:
-            self._departure.count(key)
+            self._departure.count(entry.key)
+            self._gradients.look(self.exchange, entry.key, entry.name, value)
 
     def load_states(self) -> None:
         """See `Beginning.load_states`; the first push calls it."""
         self._beginning.load_states()
 
-    def _number(self, key: Key, array: NDArray[np.float32]) -> int:
+    @cached_property
+    def _gradients(self) -> GradientCheck:
+        return GradientCheck(self.member)
+
+    def _checked(self, key: Key, array: NDArray[np.float32]) -> Entry:
         entry = self.entry(key)
         self.check_shape(key, array.shape)
-        return entry.key
+        return entry

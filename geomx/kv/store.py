@@ -361,7 +361,7 @@ class KVStore(ManyKeys):
         Raises:
             Left: The worker leaves the job, and this contribution would begin another step.
         """
-        self.count(entry.key)
+        self.count(entry, value)
         self.exchange.push(entry.key, value, priority=priority, last=self.last)
         self.member.pushed()
 
