@@ -41,7 +41,6 @@ parties:
 delay_ms: 5
 lan: {mbps: 10000, delay_ms: 0.05}
 """
-pytestmark = pytest.mark.interpreter  # starts and ends processes
 END_S = 10.0  # time limit for all processes after one was killed
 
 
@@ -225,6 +224,7 @@ def test_nodes_wait_for_a_planned_outage_in_both_modes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.interpreter
 def test_the_default_experiment_runs_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     results = run(tmp_path / "run", "iterations=6", "evaluate_every=3")
@@ -370,6 +370,7 @@ def test_a_process_that_hangs_is_detected(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.interpreter
 def test_ctrl_c_leaves_no_process_and_keeps_results(tmp_path: Path) -> None:
     started = Started(tmp_path, "iterations=500")
     started.node("beijing/worker0")
@@ -384,6 +385,7 @@ def test_ctrl_c_leaves_no_process_and_keeps_results(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.interpreter
 def test_killing_the_launcher_leaves_no_process(tmp_path: Path) -> None:
     started = Started(tmp_path, "iterations=500", "numerics=false")
     started.node("beijing/worker0")

@@ -290,6 +290,7 @@ def is_text(node: ast.AST) -> bool:
 
 HYDRA = (
     "geomx/config/compose.py",
+    "geomx/config/composition.py",
     "geomx/config/messages.py",
     "geomx/cli/main.py",
     "geomx/config/groups.py",

@@ -21,6 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
+from hydra import initialize_config_module
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -37,6 +38,7 @@ from omegaconf.errors import (
 )
 from yaml import YAMLError
 
+from geomx.config.composition import composed
 from geomx.config.directories import no_directory, refuse_used, remove_unused
 from geomx.config.groups import network_choice, offer, store_file
 from geomx.config.messages import explain
@@ -101,17 +103,14 @@ os.register_at_fork(
 
 def _composed(overrides: Sequence[str], registry: Registry) -> tuple[list[str], Any]:
     """Return the overrides in Hydra's syntax, and the configuration that Hydra makes of them."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
-
     with (
         _one_thread,
         _set_aside(),
         initialize_config_module(CONF, job_name="geomx", version_base="1.3"),
     ):
         translated = prepare(overrides, registry)
-        config = hydra_compose("config", overrides=translated, return_hydra_config=True)
-        return translated, config
+        offered = tuple((each.kind, each.name, each.config) for each in registry.plugins())
+        return translated, composed(translated, offered)
 
 
 @contextmanager

@@ -178,7 +178,7 @@ def _is_large(value: Any) -> bool:
 
 
 def store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:
-    """Register the content of a file as a choice.
+    """Register the content of a file as a choice, unless the same content is one already.
 
     Args:
         group: Group of the choice.
@@ -188,10 +188,12 @@ def store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:
     Returns:
         Name of the choice.
     """
-    store = ConfigStore.instance()
-    taken = store.repo.get(group, {})
+    taken = ConfigStore.instance().repo.get(group, {})
     stem = "file_" + re.sub(r"\W", "_", path.stem)
-    names = chain([stem], (f"{stem}_{number}" for number in count(2)))
-    name = next(name for name in names if f"{name}.yaml" not in taken)
-    store.store(group=group, name=name, node=node, package=group)
-    return name
+    for name in chain([stem], (f"{stem}_{number}" for number in count(2))):
+        there = taken.get(f"{name}.yaml")
+        if there is None:
+            ConfigStore.instance().store(group=group, name=name, node=node, package=group)
+        if there is None or there.node == node:
+            return name
+    raise AssertionError("unreachable")

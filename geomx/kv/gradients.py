@@ -18,7 +18,7 @@ from geomx.live.exchange import Exchange, received
 from geomx.live.member import Member
 
 ELEMENTS = 400
-"""At least: the cosine of two unrelated directions has the standard deviation 1 / sqrt(elements)."""
+"""At least: the cosine of unrelated directions has the standard deviation 1 / sqrt(elements)."""
 
 COSINE = 0.1
 """At most: two standard deviations for the smallest array."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
 from geomx.errors import PluginError
@@ -19,17 +20,23 @@ def extended(config: type, others: Mapping[type, Collection[str]], where: str) -
         where: The plugin, as named in errors.
 
     Returns:
-        The dataclass.
+        The dataclass; for equal arguments the same, as for other plugins.
 
     Raises:
         PluginError: Two options have the same name, or an option to leave out does not exist.
     """
+    left = tuple((other, frozenset(left_out)) for other, left_out in others.items())
+    return _extended(config, left, where)
+
+
+@lru_cache
+def _extended(config: type, others: tuple[tuple[type, frozenset[str]], ...], where: str) -> type:
     known = {field.name for field in dataclasses.fields(config)}
     added: list[Any] = []
-    for other, left_out in others.items():
+    for other, left_out in others:
         hints = typing.get_type_hints(other, include_extras=True)
         fields = {field.name: field for field in dataclasses.fields(other)}
-        for name in sorted(set(left_out) - set(fields)):
+        for name in sorted(left_out - set(fields)):
             raise PluginError(f"{where}: {other.__name__} has no option {name} to leave out")
         for name, field in fields.items():
             if name in left_out:

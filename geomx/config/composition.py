@@ -1,0 +1,123 @@
+"""Hydra's composition, kept for further experiments with the same choices.
+
+Composing takes Hydra about as long as a small simulation takes altogether, and plans, studies and
+explanations compose hundreds of experiments that mostly differ in values. What it makes of the
+choices alone (``sync=x``, ``network=y``) is therefore kept. In a copy, the options of the plugins
+of a list (``accel=[x]``) are then entered, and last the values (``sync.k=2``), by the same function
+as in Hydra.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from hydra import compose
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
+from hydra.errors import ConfigCompositionException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from geomx.plugin.registration import LISTS
+
+KEPT = 32
+"""Compositions, of about a megabyte each."""
+
+RUN_DIRECTORY = "hydra.run.dir"
+
+
+def composed(overrides: Sequence[str], offered: Hashable) -> Any:
+    """Return the configuration that `hydra.compose` makes of overrides, with Hydra's own node.
+
+    Hydra must have been initialised, and no other thread may use it meanwhile.
+
+    Args:
+        overrides: Overrides in Hydra's syntax.
+        offered: What else the choices of Hydra's store depend on.
+
+    Raises:
+        HydraException: The overrides do not fit.
+    """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    if not all(map(_is_plain, parsed)):
+        return compose("config", overrides=list(overrides), return_hydra_config=True)
+    values = [override for override in parsed if not _is_choice(override)]
+    choices = [override for override in parsed if _is_choice(override)]
+    lists = _lists(choices)
+    others = tuple(str(each.input_line) for each in choices if each.key_or_group not in lists)
+    config = copy.deepcopy(_chosen(others, offered))
+    try:
+        for group, names in lists.items():
+            for name in names:
+                node = ConfigStore.instance().load(f"{group}/{name}.yaml").node
+                OmegaConf.update(config, f"{group}.{name}", node, merge=False, force_add=True)
+        ConfigLoaderImpl._apply_overrides_to_config(values, config)
+    except OmegaConfBaseException as error:
+        raise ConfigCompositionException() from error
+    _record(parsed, config.hydra)
+    return config
+
+
+@lru_cache(KEPT)
+def _chosen(choices: tuple[str, ...], offered: Hashable) -> Any:
+    return compose("config", overrides=list(choices), return_hydra_config=True)
+
+
+def _lists(choices: Sequence[Override]) -> dict[str, list[str]]:
+    """Return the lists of plugins that are chosen, by group, if they alone decide what is in it.
+
+    Plans and explanations try all plugins: to compose each list anew would be as slow as before.
+    """
+    if any(choice.key_or_group == "experiment" for choice in choices):  # it sets options, too
+        return {}
+    found: dict[str, Any] = {
+        choice.key_or_group: choice.value()
+        for choice in choices
+        if choice.key_or_group in LISTS and choice.type == OverrideType.CHANGE
+    }
+    there = {group: ConfigStore.instance().repo[group] for group in found}
+    return {
+        group: names
+        for group, names in found.items()
+        if isinstance(names, list) and all(f"{name}.yaml" in there[group] for name in names)
+    }
+
+
+def _is_plain(override: Override) -> bool:
+    """Whether an override does nothing but choose, or set a value after that."""
+    key = override.key_or_group
+    own = key.startswith("hydra") and key != RUN_DIRECTORY
+    if own or override.package is not None or override.is_sweep_override():
+        return False
+    return not (_is_choice(override) and isinstance(override.value(), dict))
+
+
+def _is_choice(override: Override) -> bool:
+    """Whether an override is of a group of choices."""
+    hydra = GlobalHydra.instance().hydra
+    assert hydra is not None
+    loader = hydra.config_loader
+    assert isinstance(loader, ConfigLoaderImpl)
+    return loader.repository.group_exists(override.key_or_group)
+
+
+def _record(parsed: Sequence[Override], hydra: Any) -> None:
+    """Enter in Hydra's node what it records of a composition."""
+    lines = [(override.is_hydra_override(), override.input_line) for override in parsed]
+    hydra.overrides.hydra = [line for own, line in lines if own]
+    hydra.overrides.task = [line for own, line in lines if not own]
+    hydra.runtime.cwd = os.getcwd()
+    form = hydra.job.config.override_dirname
+    hydra.job.override_dirname = get_overrides_dirname(
+        overrides=[override for override in parsed if not override.is_hydra_override()],
+        kv_sep=form.kv_sep,
+        item_sep=form.item_sep,
+        exclude_keys=form.exclude_keys,
+    )
