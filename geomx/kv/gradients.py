@@ -37,7 +37,7 @@ class GradientCheck:
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self._left = member.policy.exchange == "parameters"
+        self._looks = member.policy.exchange == "parameters"
         self._seen: set[int] = set()
 
     def look(self, exchange: Exchange, key: int, name: Key, value: Any) -> None:
@@ -49,7 +49,7 @@ class GradientCheck:
             name: Its name, for the message.
             value: What is about to be pushed.
         """
-        if not self._left or key in self._seen:
+        if not self._looks or key in self._seen:
             return
         self._seen.add(key)
         if isinstance(value, list):  # of one tensor per device, to be added up
@@ -61,7 +61,7 @@ class GradientCheck:
         length = float(np.linalg.norm(pushed)) * float(np.linalg.norm(held))
         if not 0 < length < np.inf or float(pushed @ held) / length > COSINE:
             return
-        self._left = False
+        self._looks = False
         sync, _ = self._member.spec.sync
         warnings.warn(
             f"key {name!r}: what this worker pushes looks like a gradient, and under sync={sync} "
