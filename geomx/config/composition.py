@@ -71,18 +71,19 @@ def _chosen(choices: tuple[str, ...], offered: Hashable) -> Any:
 
 
 def _lists(choices: Sequence[Override]) -> dict[str, list[str]]:
-    """Return the lists of plugins that are chosen, by group, if they alone decide what is in it.
+    """Return the chosen lists of plugins that need not be composed by Hydra, by group.
 
-    Plans and explanations try all plugins: to compose each list anew would be as slow as before.
+    These are all lists of known plugins, unless an ``experiment`` is chosen, whose file may choose
+    plugins and set their options, too. Plans try many lists, so each would need a composition.
     """
-    if any(choice.key_or_group == "experiment" for choice in choices):  # it sets options, too
+    if any(choice.key_or_group == "experiment" for choice in choices):
         return {}
     found: dict[str, Any] = {
         choice.key_or_group: choice.value()
         for choice in choices
         if choice.key_or_group in LISTS and choice.type == OverrideType.CHANGE
     }
-    there = {group: ConfigStore.instance().repo[group] for group in found}
+    there = {group: ConfigStore.instance().repo.get(group, {}) for group in found}
     return {
         group: names
         for group, names in found.items()

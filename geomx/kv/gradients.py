@@ -1,8 +1,8 @@
 """A warning for scripts that push gradients to a job whose workers exchange parameters.
 
-Nothing in the interface tells one from the other, and such a script would train wrongly without a
-word. Their directions do: a parameter after a few steps has nearly the direction that it had
-before, while a gradient's is nearly orthogonal to it.
+Such a script trains wrongly, and `push` accepts gradients and parameters alike. They differ in
+direction: after a few steps a parameter points nearly where it pointed before, while a gradient is
+nearly orthogonal to its parameter.
 """
 
 from __future__ import annotations
