@@ -528,7 +528,7 @@ def test_workers_on_a_gpu_have_its_costs(network: Build, sized: Build, simulate:
         device = DeviceCosts(**dict.fromkeys(DEVICE_FIGURES, 0.0) | figures)
         costs = replace(free, device=device, on_device=bool(figures))
         summary = simulate(network(1, 1), workload, accel=accel, costs=costs).results.summary
-        assert ("GPU: NVIDIA H200 SXM (published peaks" in costs_note(summary)) == bool(figures)
+        assert ("GPU: NVIDIA H200 (measured on 2026" in costs_note(summary)) == bool(figures)
         taken: float = summary["seconds"]
         return taken
 
@@ -552,7 +552,7 @@ def test_servers_on_a_gpu_have_its_costs(network: Build, sized: Build, simulate:
         device = DeviceCosts(**dict.fromkeys(DEVICE_FIGURES, 0.0) | figures)
         costs = replace(free, device=device)
         run = simulate(network(1, 1), workload, accel=accel, costs=costs, runtime=runtime)
-        assert "GPU: NVIDIA H200 SXM (published peaks" in costs_note(run.results.summary)
+        assert "GPU: NVIDIA H200 (measured on 2026" in costs_note(run.results.summary)
         taken: float = run.results.summary["seconds"]
         return taken
 

@@ -355,6 +355,8 @@ def test_the_benchmark_writes_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
     ]  # fmt: skip
     theirs = [{"library": "torch", "name": "sparsify", "elements": run.GIB, "seconds": 60e-3}]
+    exchanged = {"codec": "fp16", "place": "device", "servers": "cpu"}
+    exchanged |= {"median_s": 0.25, "least_s": 0.2}
     report = {
         "device": "cuda:0",
         "machine": run.machine(),
@@ -362,6 +364,7 @@ def test_the_benchmark_writes_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
             "timings": {"ok": True, "wall_s": 1, "rows": rows, "about": {"description": "a GPU"}},
             "others": {"ok": True, "wall_s": 1, "rows": theirs},
             "training": {"ok": False, "wall_s": 1, "error": "RuntimeError: no\nluck"},
+            "stores": {"ok": True, "wall_s": 1, "tensors": 161, "rows": [exchanged]},
         },
     }
     report["verdicts"] = run.verdicts(report)
@@ -373,4 +376,5 @@ def test_the_benchmark_writes_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     text = run.page(report)
     assert "# Kernels on a GPU" in text
     assert "FAILED: RuntimeError: no luck" in text
+    assert "| fp16 | device | cpu | 0.250 | 0.200 |" in text
     assert "| sparsify | 268435456 | 10000.0 | 536.9 | 0.50 | 60000.0 |  |" in text

@@ -62,10 +62,14 @@ class LoopCluster:
     """Two parties of two workers; every node is a loop in this process."""
 
     def __init__(
-        self, shapes: dict[int, _core.Shape] | None = None, silence_s: float = 5.0
+        self,
+        shapes: dict[int, _core.Shape] | None = None,
+        silence_s: float = 5.0,
+        late_s: float = 0.0,
     ) -> None:
         self.shapes = shapes or {}
         self.silence_s = silence_s
+        self.late_s = late_s  # the last worker, between joining and running
         self.loops = [_core.Loop("127.0.0.1", 0, TOKEN) for _ in NAMES]
         self.loops[SCHEDULER].run(self.config(SCHEDULER), {}, self.shapes.get(SCHEDULER))
         with ThreadPoolExecutor(len(NAMES)) as pool:
@@ -78,6 +82,8 @@ class LoopCluster:
         experiment, roster = loop.join(scheduler, NAMES[node], node, PATIENCE_S)
         assert experiment == "the experiment"
         assert roster[NAMES[node]] == loop.address
+        if node == max(WORKERS):
+            time.sleep(self.late_s)
         loop.run(self.config(node), roster, self.shapes.get(node))
         assert loop.wait_started(PATIENCE_S) <= time.monotonic()
 
@@ -385,6 +391,16 @@ def test_nodes_that_have_not_joined_are_named() -> None:
     with pytest.raises(RuntimeError, match=late):
         loop.wait_started(0.05)
     loop.close()
+
+
+def test_waiting_for_a_late_node_is_no_silence() -> None:
+    cluster = LoopCluster(silence_s=1.0, late_s=2.5)
+    cluster.declare(0, 3)
+    cluster.push_all(0, [np.ones(3, np.float32)] * 4)
+    time.sleep(1.0)  # until all have looked for silent connections
+    states = [state for loop in cluster.loops for state in loop.stats()["states"]]
+    assert {state["connections"] for state in states} == {1}
+    cluster.stop()
 
 
 def test_a_signal_ends_a_wait(cluster: LoopCluster) -> None:

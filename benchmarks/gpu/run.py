@@ -6,9 +6,9 @@
 Builds the kernels (needs only nvcc and a compiler), tests them against float64 formulas and the
 CPU's bits on new random inputs, tests arrays of more than 2^31 elements, times every kernel against
 the device's copy bandwidth and against PyTorch and CuPy, and trains two parties live on tensors of
-the device: in C++, and in Python if geomx's module can be built. Writes ``gpu.json`` and ``gpu.md``
-to benchmarks/results (``gpu_cpu.*`` for the CPU). A failing step is reported in both and does not
-prevent the others; the exit status is then 1.
+the device: in C++, and in Python if geomx's module can be built. Parties then exchange the tensors
+of ResNet-50 too. Writes ``gpu.json`` and ``gpu.md`` to benchmarks/results (``gpu_cpu.*`` for the
+CPU). A failing step is reported in both and does not prevent the others; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def main() -> int:
         "live": lambda: live(paths["device_live"], arguments.device),
         "others": compare,
         "training": lambda: training(folder, arguments.device, arguments.architecture),
+        "stores": lambda: stores(folder, arguments.device),
         "sanitizer": lambda: sanitizer(paths["device_tests"], gpu),
     }
     for step, act in steps.items():
@@ -164,7 +165,6 @@ def live(program: Path, device: str) -> Report:
 
 def training(folder: Path, device: str, architecture: str) -> Report:
     """Train two parties live with the installed geomx, or with one built here for the device."""
-    environment = dict(os.environ)
     if device != "cpu":
         missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
         missing += [name for name in TOOLS if not shutil.which(name)]
@@ -177,11 +177,27 @@ def training(folder: Path, device: str, architecture: str) -> Report:
         words: list[Any] = [sys.executable, "-m", "pip", "install", "--quiet", "--target", site]
         words += ["--no-index", "--no-build-isolation", "--no-deps"]
         output([*words, *(f"-C{setting}" for setting in settings), ROOT], timeout=400)
-        environment["PYTHONPATH"] = str(site)
-    said = output([sys.executable, HERE / "training.py", device], environment=environment)
-    found: Report = json.loads(said.splitlines()[-1])
+    found = with_module("training.py", folder, device)
     if not found["largest_difference"] < 1e-3:
         raise RuntimeError(f"the device's weights differ by {found['largest_difference']}")
+    return found
+
+
+def stores(folder: Path, device: str) -> Report:
+    """Time the exchange of ResNet-50's tensors, with the module that `training` has built."""
+    if device != "cpu" and not (folder / "site").exists():
+        return {"skipped": "geomx's Python module was not built"}
+    return with_module("stores.py", folder, device)
+
+
+def with_module(program: str, folder: Path, device: str) -> Report:
+    """Run a program of this folder with geomx's module for the device; return what it prints."""
+    environment = dict(os.environ)
+    if device != "cpu":
+        searched = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(searched)
+    said = output([sys.executable, HERE / program, device], environment=environment)
+    found: Report = json.loads(said.splitlines()[-1])
     return found
 
 
@@ -338,6 +354,21 @@ def page(report: Report) -> str:
             f"{train['device']}: the largest weight is {train['largest_weight']:.3f}, the largest "
             f"difference from training on arrays {train['largest_difference']:.2g}.",
         ]
+    exchanged = steps.get("stores", {}).get("rows", [])
+    if exchanged:
+        lines += [
+            "",
+            f"Iterations of two parties, all nodes in one process, that push and pull ResNet-50's "
+            f"{steps['stores']['tensors']} tensors, without computing anything:",
+            "",
+            "| codec | tensors | servers update on | median, s | least, s |",
+            "|---|---|---|---:|---:|",
+        ]
+    for row in exchanged:
+        lines.append(
+            f"| {row['codec']} | {row['place']} | {row['servers']} | {row['median_s']:.3f} "
+            f"| {row['least_s']:.3f} |"
+        )
     return "\n".join(lines) + "\n"
 
 

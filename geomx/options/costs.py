@@ -90,24 +90,25 @@ class CodecCosts:
 class DeviceCosts:
     """Costs of tensors on a GPU, of workers or servers; `geomx calibrate` measures them.
 
-    The defaults were not measured. The times per byte follow from the peak bandwidths that NVIDIA
-    publishes for the named device, so they are lower bounds; the times per message are assumed.
+    The defaults are those that the command measured on one machine (`basis`). They are wall-clock
+    times of single operations: queued ones, which the device executes one after the other without
+    waiting for the host, take less per message.
     """
 
     # The device.
-    name: str = "NVIDIA H200 SXM"
+    name: str = "NVIDIA H200"
     # The source: how the costs were measured or derived.
-    basis: str = "published peaks (memory 4.8 TB/s, bus 64 GB/s each way), assumed latencies"
+    basis: str = "measured on 2026-11-28 with CUDA 13.0 and an Intel Xeon"
     # Copying between the device and the host.
-    copy_message_s: Seconds = 1e-05
-    copy_byte_s: Seconds = 1.56e-11
+    copy_message_s: Seconds = 8.66e-06
+    copy_byte_s: Seconds = 1.811e-11
     # Encoding or decoding on the device, by codecs with kernels for it; per byte of float32 values,
     # each of which reads or writes 1.5 bytes of memory.
-    encode_message_s: Seconds = 5e-06
-    encode_byte_s: Seconds = 3.13e-13
+    encode_message_s: Seconds = 1.111e-05
+    encode_byte_s: Seconds = 3.587e-13
     # A server's optimizer on the device; each byte of weights reads or writes 5 bytes (momentum).
-    update_message_s: Seconds = 5e-06
-    update_byte_s: Seconds = 1.04e-12
+    update_message_s: Seconds = 1.036e-05
+    update_byte_s: Seconds = 1.162e-12
 
 
 @dataclass

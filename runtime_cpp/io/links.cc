@@ -90,9 +90,14 @@ void Sessions::Renew(NodeId peer) {
 }
 
 void Sessions::SetLimits(const Limits& limits) {
+  // Peers may have been silent until now, for as long as a slow one kept them from starting.
+  const bool counts_from_now = limits_.probe == kNever;
   limits_ = limits;
   look_at_ = limits_.probe == kNever ? kNever : 0;
-  EachPeer([&](Session& session) { TuneConnection(session.fd.get(), congestion_, limits_.kernel); });
+  EachPeer([&](Session& session) {
+    if (counts_from_now) session.heard = Now();
+    TuneConnection(session.fd.get(), congestion_, limits_.kernel);
+  });
 }
 
 // ---- callers ---------------------------------------------------------------------------------
