@@ -98,8 +98,8 @@ struct Progress {
 
 Progress ProgressOf(int fd);
 
-// How long the path is busy with what has been written to a connection and is not on its way: what waits
-// in queues of the network or here, at the connection's rate. 0 under other congestion controls than BBR,
+// How long the path is busy with what has been written to a connection beyond what keeps it full: what
+// waits in queues of the network or here, at the connection's rate. 0 under other congestion controls than BBR,
 // as on loopback, and where a rate above 1 Gbit/s makes it short.
 Time BusyFor(int fd);
 
