@@ -494,9 +494,9 @@ import numpy as np
 from geomx import kv
 
 store = kv.create()
-store.init([0, 1], [np.zeros(1000, np.float32), np.zeros(1_500_000, np.float32)])
-for _ in range(4):
-    store.push(1, np.ones(1_500_000, np.float32))
+store.init([0, 1], [np.zeros(1000, np.float32), np.zeros(1_100_000, np.float32)])
+for _ in range(6):
+    store.push(1, np.ones(1_100_000, np.float32))
     time.sleep(1.2)
     begin = time.monotonic()
     store.pushpull(0, np.ones(1000, np.float32))
@@ -525,5 +525,6 @@ def test_an_urgent_message_waits_for_little_of_what_others_have_sent(tmp_path: P
     )
     assert done.returncode == 0, done.stderr
     seconds = [float(line.split()[-1]) for line in done.stdout.splitlines() if "seconds" in line]
-    assert len(seconds) == 4 and min(seconds) > 0.2
-    assert sorted(seconds[1:])[1] < 0.3  # it is 0.25, and would be 0.35
+    assert len(seconds) == 6 and min(seconds) > 0.2
+    # It is 0.26, and would be 0.35. One or two meet a pause of BBR, which measures the round trip.
+    assert sorted(seconds[1:])[2] < 0.3

@@ -23,7 +23,8 @@ constexpr int kUnsentBytes = 16 * 1024;         // TCP_NOTSENT_LOWAT, at least
 constexpr int kMostUnsentBytes = 256 * 1024;
 constexpr double kUnsentSeconds = 3e-3;
 constexpr double kGainUnit = 256.0;  // of tcp_bbr_info
-constexpr double kProbingGain = 1.25;
+constexpr double kProbing = 0.25;     // of what is on its way: BBR sends that much more to look for bandwidth
+constexpr double kMostProbing = 0.01;  // seconds
 constexpr double kFastRate = 125e6;  // bytes/s
 constexpr int kDatagramBuffer = 8 * 1024 * 1024;
 constexpr int kBacklog = 1024;
@@ -215,8 +216,8 @@ Progress ProgressOf(int fd) {
 }
 
 // BBR knows the path: its pace is the bandwidth times a gain, which is above 2 while it starts, and between
-// 0.75 and 1.25 later. To look for more bandwidth it has 1.25 times as much on the way as the path holds; with
-// less room it would find less and less. Loss-based controls grow only while they are not held back.
+// 0.75 and 1.25 later. Without room to look for more bandwidth it would find less and less. Loss-based
+// controls grow only while they are not held back.
 Time BusyFor(int fd) {
   tcp_info info{};
   tcp_bbr_info path{};
@@ -229,7 +230,8 @@ Time BusyFor(int fd) {
   const double gain = path.bbr_pacing_gain / kGainUnit;
   const double rate = static_cast<double>(info.tcpi_pacing_rate) / std::min(gain, 1.0);
   if (rate <= 0.0 || rate > kFastRate) return 0;
-  const double on_the_way = kProbingGain * rate * path.bbr_min_rtt * kMicrosecond / kSecond;
+  const double round_trip = path.bbr_min_rtt * 1e-6;
+  const double on_the_way = rate * (round_trip + std::min(kProbing * round_trip, kMostProbing));
   return Nanoseconds(std::max(0.0, unacknowledged - on_the_way) / rate);
 }
 
