@@ -29,16 +29,15 @@ lan: {mbps: 10, delay_ms: 0.5}
 
 # In place of torch.distributed.run: what the example uses, and what PyTorch imports when optimizers
 # are first used, is imported once for all processes of a party.
-FORKING = """
-import os, runpy, socket, sys
+FORKING = f"""
+import os, runpy, sys
+sys.path.append({str(ROOT / "tests")!r})
+from ports import free_port
 import sklearn.datasets, torch, torch._dynamo
-count = int(sys.argv[1])
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
+count, port = int(sys.argv[1]), free_port()
 rank = next((each for each in range(1, count) if os.fork() == 0), 0)
-place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_PORT": port}
-os.environ |= {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"}
+place = dict(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=count, MASTER_PORT=port)
+os.environ.update({{name: str(value) for name, value in place.items()}}, MASTER_ADDR="127.0.0.1")
 sys.argv = sys.argv[2:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 for _ in range(1, count if rank == 0 else 1):
