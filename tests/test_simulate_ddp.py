@@ -27,13 +27,12 @@ lan: {mbps: 10, delay_ms: 0.5}
 """
 
 
-# In place of torch.distributed.run: what the example uses, and what PyTorch imports when optimizers
-# are first used, is imported once for all processes of a party.
+# In place of torch.distributed.run: what the example uses is imported once per party.
 FORKING = f"""
 import os, runpy, sys
 sys.path.append({str(ROOT / "tests")!r})
 from ports import free_port
-import sklearn.datasets, torch, torch._dynamo
+import sklearn.datasets, torch
 count, port = int(sys.argv[1]), free_port()
 rank = next((each for each in range(1, count) if os.fork() == 0), 0)
 place = dict(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=count, MASTER_PORT=port)
@@ -63,6 +62,7 @@ def test_ddp_is_simulated_as_it_is_launched(
 ) -> None:
     """With equal bytes and parameters; reductions and answers inside a party take their time."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests" / "light"))
     alone, pair, live = (ran(tmp_path, *how) for how in (("sim", 1), ("sim", 2), ("live", 2)))
     for what in ("iterations", "rounds"):
         assert pair.summary[what] == live.summary[what]
