@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 
@@ -22,10 +23,11 @@ namespace {
 constexpr int kUnsentBytes = 16 * 1024;         // TCP_NOTSENT_LOWAT, at least
 constexpr int kMostUnsentBytes = 256 * 1024;
 constexpr double kUnsentSeconds = 3e-3;
-constexpr double kGainUnit = 256.0;  // of tcp_bbr_info
-constexpr double kProbing = 0.25;     // of what is on its way: BBR sends that much more to look for bandwidth
-constexpr double kMostProbing = 0.01;  // seconds
-constexpr double kFastRate = 125e6;  // bytes/s
+constexpr double kOneMicrosecond = 1e-6;        // the kernel's unit of round trips, in seconds
+constexpr double kGainUnit = 256.0;             // of tcp_bbr_info
+constexpr double kProbing = 0.25;               // of a round trip: BBR sends as much more to look for bandwidth
+constexpr double kMostProbing = 0.01;           // seconds
+constexpr double kFastRate = 125e6;             // bytes/s
 constexpr int kDatagramBuffer = 8 * 1024 * 1024;
 constexpr int kBacklog = 1024;
 constexpr int kBindTries = 64;                  // for a port that is free in both families
@@ -33,6 +35,20 @@ constexpr int kBindTries = 64;                  // for a port that is free in bo
 struct FreeInfo {
   void operator()(addrinfo* info) const { freeaddrinfo(info); }
 };
+
+// What the kernel knows of the data written to a connection.
+struct Written {
+  tcp_info info{};
+  int unacknowledged = 0;  // bytes, sent or not
+};
+
+std::optional<Written> WrittenTo(int fd) {
+  Written written;
+  socklen_t length = sizeof written.info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &written.info, &length) != 0) return std::nullopt;
+  if (ioctl(fd, SIOCOUTQ, &written.unacknowledged) != 0) return std::nullopt;
+  return written;
+}
 
 Address Lookup(const std::string& host, const std::string& port, bool passive) {
   addrinfo hints{};
@@ -204,35 +220,29 @@ void LimitUnsent(int fd) {
 }
 
 Progress ProgressOf(int fd) {
-  tcp_info info{};
-  socklen_t length = sizeof info;
-  int unacknowledged = 0;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
-  if (ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) return {};
-  Progress progress{.delivered = static_cast<double>(info.tcpi_delivery_rate)};
-  const double on_the_way = progress.delivered * info.tcpi_min_rtt * kMicrosecond / kSecond;
-  progress.standing = std::max(0.0, unacknowledged - on_the_way);
-  return progress;
+  const std::optional<Written> written = WrittenTo(fd);
+  if (!written) return {};
+  const auto delivered = static_cast<double>(written->info.tcpi_delivery_rate);
+  const double on_the_way = delivered * written->info.tcpi_min_rtt * kOneMicrosecond;
+  return {.delivered = delivered, .standing = std::max(0.0, written->unacknowledged - on_the_way)};
 }
 
 // BBR knows the path: its pace is the bandwidth times a gain, which is above 2 while it starts, and between
 // 0.75 and 1.25 later. Without room to look for more bandwidth it would find less and less. Loss-based
 // controls grow only while they are not held back.
 Time BusyFor(int fd) {
-  tcp_info info{};
   tcp_bbr_info path{};
-  socklen_t info_length = sizeof info, path_length = sizeof path;
-  int unacknowledged = 0;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_CC_INFO, &path, &path_length) != 0) return 0;
-  if (path_length < sizeof path || path.bbr_pacing_gain == 0) return 0;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &info_length) != 0) return 0;
-  if (ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) return 0;
+  socklen_t length = sizeof path;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_CC_INFO, &path, &length) != 0) return 0;
+  if (length < sizeof path || path.bbr_pacing_gain == 0) return 0;
+  const std::optional<Written> written = WrittenTo(fd);
+  if (!written) return 0;
   const double gain = path.bbr_pacing_gain / kGainUnit;
-  const double rate = static_cast<double>(info.tcpi_pacing_rate) / std::min(gain, 1.0);
+  const double rate = static_cast<double>(written->info.tcpi_pacing_rate) / std::min(gain, 1.0);
   if (rate <= 0.0 || rate > kFastRate) return 0;
-  const double round_trip = path.bbr_min_rtt * 1e-6;
+  const double round_trip = path.bbr_min_rtt * kOneMicrosecond;
   const double on_the_way = rate * (round_trip + std::min(kProbing * round_trip, kMostProbing));
-  return Nanoseconds(std::max(0.0, unacknowledged - on_the_way) / rate);
+  return Nanoseconds(std::max(0.0, written->unacknowledged - on_the_way) / rate);
 }
 
 std::string ErrorText(int error) { return std::generic_category().message(error); }
