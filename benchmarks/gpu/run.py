@@ -187,6 +187,8 @@ def stores(folder: Path, device: str) -> Report:
     """Time the exchange of ResNet-50's tensors, with the module that `training` has built."""
     if device != "cpu" and not (folder / "site").exists():
         return {"skipped": "geomx's Python module was not built"}
+    if importlib.util.find_spec("torch") is None:
+        return {"skipped": "PyTorch is not installed"}
     return with_module("stores.py", folder, device)
 
 

@@ -83,8 +83,11 @@ def iterations(torch: Any, codec: str, device: str, servers: str) -> list[float]
         store.close()
         return taken[WARM:]
 
-    with ThreadPoolExecutor(2) as pool:
-        return [max(both) for both in zip(*pool.map(work, range(2)), strict=True)]
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            return [max(both) for both in zip(*pool.map(work, range(2)), strict=True)]
+    finally:
+        cluster.close()  # otherwise the next case would share the memory with its servers
 
 
 if __name__ == "__main__":
