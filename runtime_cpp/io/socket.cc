@@ -17,13 +17,14 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "io/clock.h"
+
 namespace geomx::io {
 namespace {
 
 constexpr int kUnsentBytes = 16 * 1024;         // TCP_NOTSENT_LOWAT, at least
 constexpr int kMostUnsentBytes = 256 * 1024;
 constexpr double kUnsentSeconds = 3e-3;
-constexpr double kOneMicrosecond = 1e-6;        // the kernel's unit of round trips, in seconds
 constexpr double kGainUnit = 256.0;             // of tcp_bbr_info
 constexpr double kProbing = 0.25;               // of a round trip: BBR sends as much more to look for bandwidth
 constexpr double kMostProbing = 0.01;           // seconds
@@ -223,7 +224,7 @@ Progress ProgressOf(int fd) {
   const std::optional<Written> written = WrittenTo(fd);
   if (!written) return {};
   const auto delivered = static_cast<double>(written->info.tcpi_delivery_rate);
-  const double on_the_way = delivered * written->info.tcpi_min_rtt * kOneMicrosecond;
+  const double on_the_way = delivered * Seconds(kMicrosecond * written->info.tcpi_min_rtt);
   return {.delivered = delivered, .standing = std::max(0.0, written->unacknowledged - on_the_way)};
 }
 
@@ -240,7 +241,7 @@ Time BusyFor(int fd) {
   const double gain = path.bbr_pacing_gain / kGainUnit;
   const double rate = static_cast<double>(written->info.tcpi_pacing_rate) / std::min(gain, 1.0);
   if (rate <= 0.0 || rate > kFastRate) return 0;
-  const double round_trip = path.bbr_min_rtt * kOneMicrosecond;
+  const double round_trip = Seconds(kMicrosecond * path.bbr_min_rtt);
   const double on_the_way = rate * (round_trip + std::min(kProbing * round_trip, kMostProbing));
   return Nanoseconds(std::max(0.0, written->unacknowledged - on_the_way) / rate);
 }
