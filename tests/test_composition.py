@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hydra
 import pytest
 from hydra import compose, initialize_config_module
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
@@ -114,3 +118,65 @@ def test_errors_name_the_word_of_the_command_line() -> None:
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"sync\.k9"):
             composing.compose(["sync.k9=3"])
+
+
+# --- the one run of a command
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sync=hfa", "accel=[dgt,fp16]", "sync.k1=3"],
+        ["workload=tiny", "+sim.edges={a: 1}", "network.delay_ms=7"],
+    ],
+    ids=" ".join,
+)
+def test_one_run_is_that_of_hydras_main(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same configuration, composed once."""
+    loaded: list[object] = []
+    load = ConfigLoaderImpl.load_configuration
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        loaded.append(args)
+        return load(*args, **kwargs)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", counted)
+    composing._offer(Registry.discover())
+    monkeypatch.setattr(sys, "argv", ["geomx", *words, f"hydra.run.dir={tmp_path / 'run'}"])
+    told: list[Any] = []
+
+    def job(config: Any) -> None:
+        told.append([OmegaConf.to_container(each) for each in (config, HydraConfig.get())])
+
+    with composing._set_aside():
+        hydra.main(f"pkg://{composition.CONF}", "config", version_base="1.3")(job)()
+        files = {path.name: path.read_text() for path in (tmp_path / "run/.hydra").iterdir()}
+        loaded.clear()
+        composition.run_once(sys.argv[1:], job)
+    assert len(loaded) == 1
+    assert told[0] == told[1]
+    assert files == {path.name: path.read_text() for path in (tmp_path / "run/.hydra").iterdir()}
+    assert len(files) == 3
+
+
+def test_an_experiment_may_be_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file asks Hydra for one, so that no flag is needed."""
+    folder = tmp_path / "files/experiment"
+    folder.mkdir(parents=True)
+    text = "# @package _global_\nhydra: {mode: MULTIRUN, sweeper: {params: {seed: '1,2'}}}\n"
+    (folder / "seeds.yaml").write_text(text)
+    path = f"hydra.searchpath=[file://{tmp_path / 'files'}]"
+    words = ["experiment=seeds", path, "workload=tiny", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    seeds: list[int] = []
+    composing.main(words, lambda experiment, directory: seeds.append(experiment.seed))
+    assert seeds == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "word", ["hydra.mode=MULTIRUN", "hydra/sweeper=basic", "+experiment=x", "++hydra.job.name=x"]
+)
+def test_hydras_settings_may_ask_for_a_sweep(word: str) -> None:
+    assert composition.is_one_run(["sync=hfa", "hydra.run.dir=x"])
+    assert not composition.is_one_run(["sync=hfa", word])

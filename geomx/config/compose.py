@@ -38,7 +38,7 @@ from omegaconf.errors import (
 )
 from yaml import YAMLError
 
-from geomx.config.composition import composed
+from geomx.config.composition import CONF, composed, is_one_run, run_once
 from geomx.config.directories import no_directory, refuse_used, remove_unused
 from geomx.config.groups import network_choice, offer, store_file
 from geomx.config.messages import explain
@@ -52,7 +52,6 @@ from geomx.plugin.calling import one_line
 from geomx.plugin.registration import LISTS
 from geomx.plugin.registry import Registry
 
-CONF = "geomx.conf"
 GROUPS = ("sync", "accel", "track", "workload", "network", "experiment")
 SWEEP = {"-m", "--multirun"}
 REPORTED = "reported"  # attribute of the error of a sweep's job that has been printed already
@@ -197,11 +196,13 @@ def main(
     arguments, token = sys.argv, _sweep.set(None)
     with _explained(plain, registry), _hydra_raises():
         side_by_side = _on_all_cores(plain) if SWEEP.intersection(flags) else []
-        sys.argv = ["geomx", *flags, *prepare(plain, registry), *side_by_side]
+        words = [*prepare(plain, registry), *side_by_side]
+        sys.argv = ["geomx", *flags, *words]
         try:
-            hydra.main(config_path=f"pkg://{CONF}", config_name="config", version_base="1.3")(
-                task
-            )()
+            if not flags and is_one_run(words):
+                run_once(words, task)
+            else:
+                hydra.main(f"pkg://{CONF}", "config", version_base="1.3")(task)()
         except OSError as error:
             if STARTED in vars(error) or isinstance(error, HydraException):
                 raise

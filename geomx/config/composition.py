@@ -4,29 +4,32 @@ Composing takes Hydra about as long as a small simulation takes altogether, and 
 explanations compose hundreds of experiments that mostly differ in values. What it makes of the
 choices alone (``sync=x``, ``network=y``) is therefore kept. In a copy, the options of the plugins
 of a list (``accel=[x]``) are then entered, and last the values (``sync.k=2``), by the same function
-as in Hydra.
+as in Hydra. The one run of a command (`run_once`) is composed once, where ``hydra.main`` does so
+twice.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from hydra import compose
+from hydra import compose, initialize_config_module
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import ConfigCompositionException
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from geomx.plugin.registration import LISTS
 
+CONF = "geomx.conf"
 KEPT = 32
 """Compositions, of about a megabyte each."""
 
@@ -63,6 +66,44 @@ def composed(overrides: Sequence[str], offered: Hashable) -> Any:
         raise ConfigCompositionException() from error
     _record(parsed, config.hydra)
     return config
+
+
+def is_one_run(overrides: Sequence[str]) -> bool:
+    """Return whether overrides describe one run, whatever the configuration files say.
+
+    A file of ``experiment`` may ask for a sweep, as may Hydra's own settings.
+
+    Args:
+        overrides: Overrides in Hydra's syntax, without flags.
+
+    Raises:
+        HydraException: An override has another syntax.
+    """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return all(
+        override.key_or_group == RUN_DIRECTORY
+        or not override.key_or_group.startswith(("hydra", "experiment"))
+        for override in parsed
+    )
+
+
+def run_once(overrides: Sequence[str], job: Callable[[Any], None]) -> None:
+    """Run `job` on a configuration as ``hydra.main`` does, in a directory that Hydra makes.
+
+    ``hydra.main`` composes it twice: first to see whether the configuration asks for a sweep.
+
+    Args:
+        overrides: Overrides of one run (see `is_one_run`).
+        job: Called with the configuration.
+
+    Raises:
+        HydraException: The overrides do not fit.
+        Exception: Raised by `job`.
+    """
+    with initialize_config_module(CONF, job_name="geomx", version_base="1.3"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        hydra.run("config", job, [*overrides, f"hydra.mode={RunMode.RUN.name}"])
 
 
 @lru_cache(KEPT)

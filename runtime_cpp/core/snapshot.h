@@ -1,7 +1,9 @@
 // What a snapshot of a recorded node holds besides the node (RecordedNode::Snapshot, Replay).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -42,13 +44,14 @@ struct OutsideNode {
 // Writes bytes as records of states of a moderate length.
 class PieceWriter {
  public:
-  explicit PieceWriter(JournalOut& out) : out_(out) { piece_->reserve(kPiece); }
+  explicit PieceWriter(JournalOut& out) : out_(out) {}
 
   void Write(Bytes bytes) {
     while (!bytes.empty()) {
-      if (piece_->size() == kPiece) Leave(true);
-      const Bytes part = bytes.first(std::min(bytes.size(), kPiece - piece_->size()));
-      piece_->insert(piece_->end(), part.begin(), part.end());
+      if (size_ == kPiece) Leave(true);
+      const Bytes part = bytes.first(std::min(bytes.size(), kPiece - size_));
+      std::memcpy(piece_.get() + size_, part.data(), part.size());
+      size_ += part.size();
       bytes = bytes.subspan(part.size());
     }
   }
@@ -57,15 +60,21 @@ class PieceWriter {
  private:
   static constexpr std::size_t kPiece = 4 << 20;
 
+  static std::shared_ptr<std::byte[]> NewPiece() {
+    return std::make_shared_for_overwrite<std::byte[]>(kPiece);
+  }
+
   void Leave(bool more) {
-    const auto piece = std::exchange(piece_, std::make_shared<std::vector<std::byte>>());
-    out_.Add(RecordWriter(RecordKind::kState).Put(more).body(), Payload::View(*piece, piece));
+    out_.Add(RecordWriter(RecordKind::kState).Put(more).body(),
+             Payload::View(Bytes(piece_.get(), size_), piece_));
     out_.Commit();
-    piece_->reserve(more ? kPiece : 0);
+    piece_ = more ? NewPiece() : nullptr;
+    size_ = 0;
   }
 
   JournalOut& out_;
-  std::shared_ptr<std::vector<std::byte>> piece_ = std::make_shared<std::vector<std::byte>>();
+  std::shared_ptr<std::byte[]> piece_ = NewPiece();
+  std::size_t size_ = 0;
 };
 
 }  // namespace geomx
