@@ -54,7 +54,7 @@ TEST(strangers_have_bounds_and_members_a_place) {
     std::map<std::string, std::size_t> of_host;
     const std::uint64_t count = check::Between(random, 1, 400);
     Add(strangers, 1, "member");
-    for (std::uint64_t id = 2; id < 2000; ++id) {
+    for (std::uint64_t id = 2; id < 800; ++id) {
       const std::string host = "host" + std::to_string(check::Between(random, 1, count));
       hosts[id] = host;
       ++of_host[host];
