@@ -569,6 +569,12 @@ class PassClock:
         From the next layer on, computing takes `times` as long as the pace says.
         """
 
+    def pause(self, start_ns: int, end_ns: int) -> None:
+        """
+        The process is stopped then, and its computation continues afterwards. Pauses are told in
+        order, each before the pass in which it is.
+        """
+
     def awaited(self) -> list[int]:
         """Return the keys whose values are needed to complete the pass."""
 

@@ -152,7 +152,6 @@ def test_acts_are_in_the_order_of_time_and_every_cut_ends(
 SMALL = ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
 
 
-@pytest.mark.slow
 def run(folder: Path, mode: str, scenario: str = "[]", *words: str) -> Results:
     network = folder.parent / "network.yaml"
     network.write_text(str(NETWORK))
@@ -225,6 +224,24 @@ def test_a_pause_delays_the_run_by_its_duration(tmp_path: Path, mode: str, node:
     assert paused.summary["faults"] == [
         {"time_s": 0.3, "what": "pause", "node": node, "for_s": 2.0}
     ]
+
+
+@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+def test_a_computation_takes_longer_by_the_pauses_during_it(tmp_path: Path, mode: str) -> None:
+    """Also if it would end after them: a stopped process does not compute."""
+    pauses = [f"{{at_s: {at_s}, pause: east/worker0, for_s: 0.2}}" for at_s in (0.1, 0.65)]
+    words = ["workload=synthetic", "workload.forward_ms=400", "workload.backward_ms=1100"]
+    words += ["workload.elements=[100,100,100,100]", "iterations=2", "numerics=false"]
+    calm, paused = (
+        run(tmp_path / name, how, f"[{','.join(events)}]", *words)
+        for name, how, events in (("calm", "sim", []), ("paused", mode, pauses))
+    )
+    ends_s = [
+        [row["end_s"] for row in each.iterations if row["worker"] == "east/worker0"]
+        for each in (calm, paused)
+    ]
+    for usual_s, late_s in zip(*ends_s, strict=True):
+        assert usual_s + 0.35 < late_s < usual_s + (0.41 if mode == "sim" else 0.8)
 
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])

@@ -56,6 +56,23 @@ def clock(forward_s: list[float], backward_s: list[float]) -> _core.PassClock:
     return made
 
 
+def test_a_computation_continues_after_a_pause() -> None:
+    passes = clock([0.2, 0.2], [0.5, 0.5])
+    for start_s, end_s in ((0.1, 0.6), (0.7, 0.8), (2.1, 2.2), (4.0, 5.0)):
+        passes.pause(round(start_s * S), round(end_s * S))
+    passes.forward(0)
+    assert passes.arrived([]) == 1.0 * S
+    pushes = passes.backward("gradients", False, False, S)
+    assert pushes == [(1, 1.5 * S), (0, 2.0 * S)]
+    # Which changes nothing for who waits, nor for what begins afterwards.
+    assert passes.arrived([(2_300_000_000, 0, 1)]) == 2_300_000_000
+    passes.forward(2_300_000_000)
+    assert passes.arrived([(3 * S, 1, 1)]) == 3.2 * S
+    # What would begin within a pause begins after it.
+    passes.backward("gradients", True, False, round(4.2 * S))
+    assert passes.now_ns == 6.0 * S
+
+
 def test_layers_wait_in_order_and_gradients_are_pushed_in_reverse() -> None:
     passes = clock([0.1, 0.2, 0.0], [0.3, 0.4, 0.5])
     passes.forward(0)

@@ -31,7 +31,7 @@ from geomx.live.journal import Notes, Span
 from geomx.live.member import Member
 from geomx.live.step_notes import Past, StepNotes
 from geomx.plugin.parts import as_vector, optimizer_text
-from geomx.scenario import Slowness
+from geomx.scenario import Pauses, Slowness
 from geomx.training.flights import Answer, Flights
 from geomx.training.pace import NS, Pace
 from geomx.training.passes import Backward, Forward, evaluates, passes
@@ -68,6 +68,7 @@ class LiveWorker:
         layer_of_key = [tensor.layer for tensor in workload.tensors]
         self._clock = _core.PassClock(layer_of_key, self._pace.native)
         self._slowness = Slowness(spec.event_schedule, member.node.id)
+        self._pauses = Pauses(spec.event_schedule, member.node.id)
         self._times = StepTimes.of(spec.cluster, spec.seed, member.node)
         self._steps = Steps(member.policy, spec.cluster, member.node, spec.iterations)
         self._steps.train([tensor.elements for tensor in workload.tensors])
@@ -145,6 +146,8 @@ class LiveWorker:
         self._loss = self._step(self._steps.step)
         slow = self._slowness.at(self._start_ns) * self._times.at(self._steps.step)
         self._clock.stretch(slow)
+        for pause in self._pauses.coming(self._start_ns):
+            self._clock.pause(*pause)
         self._clock.forward(self._start_ns, list(order.needs))
         self._computed_ns = self._waited()
         self._announce()
@@ -366,13 +369,9 @@ class LiveWorker:
             array = arrays[key]
             if scale != 1.0 and self._model is not None:
                 array = array * scale
+            due_s = at_ns / NS if paced else 0.0
             self._exchange.push(
-                key,
-                array,
-                priority=-key,
-                loss=self._loss,
-                last=order.last,
-                not_before_s=at_ns / NS if paced else 0.0,
+                key, array, priority=-key, loss=self._loss, last=order.last, not_before_s=due_s
             )
             self._rounds[key] += 1
         if pushes and order.part is None:

@@ -15,6 +15,7 @@ from geomx.errors import ConfigError, near
 from geomx.scenario.events import ANY, ENDS, FIGURES, PLACES, ScenarioEvent, nodes_of
 
 NS = 1_000_000_000
+AHEAD_NS = 600 * NS  # more than a step takes
 BY_HAND = -1
 """Takes the place of the joining event's number for nodes that no event lets join."""
 
@@ -230,6 +231,29 @@ class Slowness:
             self._next = next(self._acts, None)
         self._present = [act for act in self._present if time_ns < act.at_ns + act.for_ns]
         return math.prod(self._scenario.event(act).times or 1.0 for act in self._present)
+
+
+class Pauses:
+    """When a node's process is stopped, by the ``pause`` events of a scenario.
+
+    Args:
+        scenario: The scenario.
+        node: Id of the node.
+    """
+
+    def __init__(self, scenario: Scenario, node: int) -> None:
+        acts = (act for act in scenario.acts() if act.what == "pause" and node in act.one)
+        self._acts = acts if scenario.has("pause") else iter(())
+        self._next = next(self._acts, None)
+
+    def coming(self, time_ns: int) -> Iterator[tuple[int, int]]:
+        """Yield start and end of each that begins within ten minutes of a time, in order.
+
+        None is yielded again by a later call. Times are nanoseconds since the start of the run.
+        """
+        while self._next is not None and self._next.at_ns <= time_ns + AHEAD_NS:
+            yield self._next.at_ns, self._next.at_ns + self._next.for_ns
+            self._next = next(self._acts, None)
 
 
 def _times(event: ScenarioEvent, draws: random.Random) -> Iterator[int]:

@@ -79,6 +79,9 @@ void init_passes(nb::module_& m) {
            "None: all, and these.")
       .def("stretch", &PassClock::Stretch, "times"_a,
            "From the next layer on, computing takes `times` as long as the pace says.")
+      .def("pause", &PassClock::Pause, "start_ns"_a, "end_ns"_a,
+           "The process is stopped then, and its computation continues afterwards. Pauses are told in\n"
+           "order, each before the pass in which it is.")
       .def("awaited", &PassClock::Awaited,
            "Return the keys whose values are needed to complete the pass.")
       .def("arrived", &Arrived, "values"_a, "reply_ns"_a = -1,

@@ -12,6 +12,7 @@ PassClock::PassClock(std::shared_ptr<const Layers> layers, std::shared_ptr<const
 
 void PassClock::Forward(Time now, const std::vector<Key>& needs) {
   now_ = now;
+  std::erase_if(pauses_, [now](const auto& pause) { return pause.second <= now; });
   loop_.Forward(now, needs);
 }
 
@@ -28,7 +29,7 @@ Time PassClock::Arrived(std::vector<Arrival> arrivals, Time reply) {
                    [](const Arrival& one, const Arrival& other) { return one.at < other.at; });
   for (const Arrival& arrival : arrivals) {
     Run(arrival.at);
-    const Time now = std::max(arrival.at, now_);
+    const Time now = now_ = std::max(arrival.at, now_);
     if (arrival.key == WorkerLoop::kNoKey) {
       loop_.OnReply(now);
     } else {
@@ -38,6 +39,13 @@ Time PassClock::Arrived(std::vector<Arrival> arrivals, Time reply) {
   Run(kNever);
   if (!loop_.idle()) throw std::logic_error("something that is waited for was not told of");
   return now_;
+}
+
+Time PassClock::AfterPauses(Time time) const {
+  for (const auto& [start, end] : pauses_) {
+    if (start < time && end > now_) time += end - std::max(start, now_);
+  }
+  return time;
 }
 
 // Runs everything that is due before `until`.

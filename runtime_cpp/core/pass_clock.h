@@ -50,11 +50,15 @@ class PassClock final : private WorkerLoop::Driver {
   // See WorkerLoop::Stretch.
   void Stretch(double times) { loop_.Stretch(times); }
 
+  // The process is stopped from `start` to `end`: its computation continues afterwards. Call it before
+  // the order in which that is, in the order of time.
+  void Pause(Time start, Time end) { pauses_.emplace_back(start, end); }
+
   // The worker's activity since the last call.
   std::vector<Span> TakeSpans() { return std::exchange(spans_, {}); }
 
  private:
-  void WakeAt(Time time) override { wake_ = time; }
+  void WakeAt(Time time) override { wake_ = time > now_ ? AfterPauses(time) : time; }
   void Push(Key key, Time now) override { pushes_.emplace_back(key, now); }
   void Report(Time) override {}
   void Spent(WorkerLoop::Activity activity, Key key, Round round, Time start, Time end) override {
@@ -62,12 +66,14 @@ class PassClock final : private WorkerLoop::Driver {
   }
   void Done(WorkerLoop::Order, Time now) override { now_ = now; }
   void Run(Time until);
+  Time AfterPauses(Time time) const;  // when a computation from now on ends that would end at `time`
 
   WorkerLoop loop_;
   Time now_ = 0;
   Time wake_ = kNever;
   std::vector<std::pair<Key, Time>> pushes_;
   std::vector<Span> spans_;
+  std::vector<std::pair<Time, Time>> pauses_;
 };
 
 }  // namespace geomx

@@ -103,6 +103,7 @@ class WorkerLoop {
   // Returns true if it still needs a reply.
   bool AwaitsReply() const { return doing_ == Doing::kWaiting && replies_due_ > 0; }
   bool idle() const { return phase_ == Phase::kIdle; }
+  bool computing() const { return !idle() && doing_ == Doing::kComputing; }
   std::uint32_t made() const { return made_; }  // steps with a backward pass, the current one included
 
   void Describe(Digest& digest) const;

@@ -210,7 +210,8 @@ class Fabric {
     std::shared_ptr<Copy> copy;            // of standbys: of the node that they stand by
     double stretch = 1.0;                  // see Stretch
     std::vector<std::pair<NodeId, std::uint32_t>> links;  // outgoing: (target, index), ascending
-    Time paused_until = 0, paused_for = 0;
+    Time paused_until = 0;
+    Time late = 0;                         // pauses during the present computation
     std::vector<NodeId> unreached;         // after it has moved: peers that are not connected yet
   };
   // State of a link's sending end, where connections may break.

@@ -75,16 +75,18 @@ void Fabric::Reset(NodeId one, NodeId other, Time now) {
 void Fabric::Pause(NodeId id, Time duration, Time now) {
   Endpoint& endpoint = endpoints_.at(id);
   endpoint.busy_until = std::max(endpoint.busy_until, now) + duration;
-  endpoint.paused_for = std::max(endpoint.paused_until - now, Time{0}) + duration;
-  endpoint.paused_until = now + endpoint.paused_for;
+  endpoint.paused_until = std::max(endpoint.paused_until, now) + duration;
+  if (endpoint.trainer && endpoint.trainer->computing()) endpoint.late += duration;
 }
 
 bool Fabric::Postponed(const Action& action, Time now) {
-  const Endpoint& endpoint = endpoints_[action.node];
-  if (now >= endpoint.paused_until) return false;
-  // A computation continues after the pause; a timer is late.
+  Endpoint& endpoint = endpoints_[action.node];
+  // A computation continues after each pause; a timer is late.
   const bool computes = action.kind == Action::Kind::kWake;
-  agenda_.Add(computes ? now + endpoint.paused_for : endpoint.paused_until, action);
+  const Time late = computes ? std::exchange(endpoint.late, 0) : 0;
+  const Time time = late > 0 ? now + late : endpoint.paused_until;
+  if (time <= now) return false;
+  agenda_.Add(time, action);
   return true;
 }
 
@@ -120,6 +122,7 @@ void Fabric::Die(NodeId id, Time now) {
   endpoint.release_due = false;
   endpoint.timer = kNever;
   endpoint.busy_until = endpoint.paused_until = now;
+  endpoint.late = 0;
   for (std::uint32_t& place = endpoint.waiting.first; place != kNone;) {
     Forget(std::exchange(place, messages_[place].next));
   }

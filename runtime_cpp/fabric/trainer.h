@@ -68,6 +68,7 @@ class Trainer final : private WorkerLoop::Driver {
 
   void Describe(Digest& digest) const;
 
+  bool computing() const { return loop_.computing(); }
   // Returns true if it cannot continue before a coordinator replies.
   bool AwaitsReply() const { return loop_.AwaitsReply(); }
 
