@@ -21,7 +21,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
-from hydra import initialize_config_module
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -38,7 +37,7 @@ from omegaconf.errors import (
 )
 from yaml import YAMLError
 
-from geomx.config.composition import CONF, composed, is_one_run, run_once
+from geomx.config.composition import composed, initialised, run_all
 from geomx.config.directories import no_directory, refuse_used, remove_unused
 from geomx.config.groups import network_choice, offer, store_file
 from geomx.config.messages import explain
@@ -105,7 +104,7 @@ def _composed(overrides: Sequence[str], registry: Registry) -> tuple[list[str], 
     with (
         _one_thread,
         _set_aside(),
-        initialize_config_module(CONF, job_name="geomx", version_base="1.3"),
+        initialised(),
     ):
         translated = prepare(overrides, registry)
         offered = tuple((each.kind, each.name, each.config) for each in registry.plugins())
@@ -163,8 +162,6 @@ def main(
         SystemExit: A flag such as ``--help`` was handled.
         Exception: Raised by `job`.
     """
-    import hydra
-
     registry = Registry.discover()
     flags, plain = _split(overrides)
 
@@ -199,10 +196,7 @@ def main(
         words = [*prepare(plain, registry), *side_by_side]
         sys.argv = ["geomx", *flags, *words]
         try:
-            if not flags and is_one_run(words):
-                run_once(words, task)
-            else:
-                hydra.main(f"pkg://{CONF}", "config", version_base="1.3")(task)()
+            run_all(flags, words, task)
         except OSError as error:
             if STARTED in vars(error) or isinstance(error, HydraException):
                 raise

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_module, main
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -30,10 +30,16 @@ from omegaconf.errors import OmegaConfBaseException
 from geomx.plugin.registration import LISTS
 
 CONF = "geomx.conf"
+VERSION_BASE = "1.3"
 KEPT = 32
 """Compositions, of about a megabyte each."""
 
 RUN_DIRECTORY = "hydra.run.dir"
+
+
+def initialised() -> initialize_config_module:
+    """Return a context in which Hydra composes geomx's configuration."""
+    return initialize_config_module(CONF, job_name="geomx", version_base=VERSION_BASE)
 
 
 def composed(overrides: Sequence[str], offered: Hashable) -> Any:
@@ -69,9 +75,10 @@ def composed(overrides: Sequence[str], offered: Hashable) -> Any:
 
 
 def is_one_run(overrides: Sequence[str]) -> bool:
-    """Return whether overrides describe one run, whatever the configuration files say.
+    """Return whether overrides are certain to describe a single run.
 
-    A file of ``experiment`` may ask for a sweep, as may Hydra's own settings.
+    Without flags, a sweep can still be requested by a file of the group ``experiment`` and by
+    settings of ``hydra``. With either of them the answer is False.
 
     Args:
         overrides: Overrides in Hydra's syntax, without flags.
@@ -87,10 +94,28 @@ def is_one_run(overrides: Sequence[str]) -> bool:
     )
 
 
-def run_once(overrides: Sequence[str], job: Callable[[Any], None]) -> None:
-    """Run `job` on a configuration as ``hydra.main`` does, in a directory that Hydra makes.
+def run_all(flags: Sequence[str], overrides: Sequence[str], job: Callable[[Any], None]) -> None:
+    """Run `job` on one configuration, or on each of a sweep.
 
-    ``hydra.main`` composes it twice: first to see whether the configuration asks for a sweep.
+    Args:
+        flags: Flags of Hydra's command line.
+        overrides: Overrides in Hydra's syntax. `sys.argv` has both, for ``hydra.main``.
+        job: Called with a configuration.
+
+    Raises:
+        HydraException: The overrides do not fit.
+        Exception: Raised by `job`.
+    """
+    if not flags and is_one_run(overrides):
+        run_once(overrides, job)
+    else:
+        main(f"pkg://{CONF}", "config", VERSION_BASE)(job)()
+
+
+def run_once(overrides: Sequence[str], job: Callable[[Any], None]) -> None:
+    """Compose one configuration and run `job` on it, in a run directory as ``hydra.main`` makes it.
+
+    ``hydra.main`` composes the configuration twice: the first time only to read ``hydra.mode``.
 
     Args:
         overrides: Overrides of one run (see `is_one_run`).
@@ -100,7 +125,7 @@ def run_once(overrides: Sequence[str], job: Callable[[Any], None]) -> None:
         HydraException: The overrides do not fit.
         Exception: Raised by `job`.
     """
-    with initialize_config_module(CONF, job_name="geomx", version_base="1.3"):
+    with initialised():
         hydra = GlobalHydra.instance().hydra
         assert hydra is not None
         hydra.run("config", job, [*overrides, f"hydra.mode={RunMode.RUN.name}"])

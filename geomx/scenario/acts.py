@@ -219,8 +219,7 @@ class Slowness:
 
     def __init__(self, scenario: Scenario, node: int) -> None:
         self._scenario = scenario
-        acts = (act for act in scenario.acts() if act.what == "slow" and node in act.one)
-        self._acts = acts if scenario.has("slow") else iter(())
+        self._acts = _of_node(scenario, "slow", node)
         self._next = next(self._acts, None)
         self._present: list[Act] = []
 
@@ -242,18 +241,23 @@ class Pauses:
     """
 
     def __init__(self, scenario: Scenario, node: int) -> None:
-        acts = (act for act in scenario.acts() if act.what == "pause" and node in act.one)
-        self._acts = acts if scenario.has("pause") else iter(())
+        self._acts = _of_node(scenario, "pause", node)
         self._next = next(self._acts, None)
 
     def coming(self, time_ns: int) -> Iterator[tuple[int, int]]:
         """Yield start and end of each that begins within ten minutes of a time, in order.
 
-        None is yielded again by a later call. Times are nanoseconds since the start of the run.
+        Each is yielded once. Times are nanoseconds since the start of the run.
         """
         while self._next is not None and self._next.at_ns <= time_ns + AHEAD_NS:
             yield self._next.at_ns, self._next.at_ns + self._next.for_ns
             self._next = next(self._acts, None)
+
+
+def _of_node(scenario: Scenario, what: str, node: int) -> Iterator[Act]:
+    """Yield a node's acts of one kind, in order."""
+    if scenario.has(what):  # otherwise the search would not end in a scenario that repeats events
+        yield from (act for act in scenario.acts() if act.what == what and node in act.one)
 
 
 def _times(event: ScenarioEvent, draws: random.Random) -> Iterator[int]:
