@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import socket
 
-# Linux gives outgoing connections ports from 32768 on. One of those that is free now may belong to
-# a connection of another test by the time the node listens.
+# Linux gives outgoing connections, and sockets that ask for any port, ports from 32768 on. One of
+# those that is free now may belong to another test by the time the node listens, over UDP too.
 FIRST, END = 12000, 32768
 
 

@@ -8,12 +8,7 @@ import pytest
 
 from geomx import _core
 from geomx.live.held_ports import HeldPorts
-
-
-def _free() -> int:
-    with socket.socket() as own:
-        own.bind(("127.0.0.1", 0))
-        return int(own.getsockname()[1])
+from tests.ports import free_port
 
 
 def _port(address: str) -> int:
@@ -21,7 +16,7 @@ def _port(address: str) -> int:
 
 
 def test_a_held_port_is_given_to_a_node_and_to_no_connection() -> None:
-    held = HeldPorts({"node": f"127.0.0.1:{_free()}"})
+    held = HeldPorts({"node": f"127.0.0.1:{free_port()}"})
     port = _port(held.addresses["node"])
     try:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
@@ -44,7 +39,7 @@ def test_a_port_that_is_taken_is_replaced_and_no_two_nodes_get_one(kind: int) ->
         if kind == socket.SOCK_STREAM:
             taken.listen()
         lost = int(taken.getsockname()[1])
-        kept = _free()
+        kept = free_port()
         held = HeldPorts({"first": f"127.0.0.1:{lost}", "second": f"127.0.0.1:{kept}"})
         try:
             assert _port(held.addresses["second"]) == kept
