@@ -197,6 +197,20 @@ def test_a_live_run_behaves_like_the_simulation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+def test_a_connection_is_silent_for_longer_than_its_path_is_cut(tmp_path: Path, mode: str) -> None:
+    """By half of that, as TCP waits to retransmit, but by a quarter of ``redial_s`` at most."""
+    for for_s, redial_s in ((0.4, 2.0), (0.8, 1.0)):
+        scenario = f"[{{at_s: 0.5, cut: [west, hub], for_s: {for_s}}}]"
+        words = [f"faults.redial_s={redial_s}", "accel=[]", *SMALL]
+        results = run(tmp_path / f"{mode}{redial_s}", mode, scenario, *words)
+        cut = [row for row in results.iterations if row["party"] == "west"]
+        during = [row["end_s"] for row in cut if row["start_s"] < 0.5 < row["end_s"]]
+        later_s = min(during) - (0.5 + for_s + min(for_s, redial_s / 2) / 2)
+        assert later_s > 0
+        assert mode == "live" or later_s < 0.2  # of the paths, and of a step
+
+
+@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
 def test_a_killed_node_ends_the_run(tmp_path: Path, mode: str) -> None:
     with pytest.raises(NodeLost, match="west/worker1"):
         run(

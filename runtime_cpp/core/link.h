@@ -49,6 +49,13 @@ inline bool IsNumbered(const Header& header) {
          kind != Kind::kProof && kind != Kind::kHeartbeat && kind != Kind::kClosing;
 }
 
+// How long a link stays silent after a cut of its path, on average. TCP retransmits at intervals that
+// double, so half of what the cut lasted is left of the last one; of calls, which overlap, two are made
+// per `redial` by then. Either takes two round trips. docs/faults.md compares it with a kernel's.
+inline Time SilenceAfterCut(Time lasted, Time redial, Time round_trip) {
+  return std::min(lasted, redial / 2) / 2 + 2 * round_trip;
+}
+
 // The first message in either direction of a new connection.
 struct Greeting {
   std::uint32_t incarnation = 0;  // of the calling process, as the scheduler counts; 0: unknown

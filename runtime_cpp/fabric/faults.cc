@@ -55,10 +55,11 @@ bool Fabric::Uncut(NodeId one, NodeId other) {
 
 void Fabric::Heal(NodeId one, NodeId other, Time now) {
   if (!Uncut(one, other)) return;
-  // Calls were made all the time, with growing pauses; on average half a pause is left.
-  const Time longest = endpoints_[one].node->config().redial;
-  const Time cut_at = links_[LinksBetween(one, other).first].broken->cut_at;
-  RemakeAfter(one, other, std::min(now - cut_at, longest) / 2, now);
+  const auto [there, back] = LinksBetween(one, other);
+  const Time round_trip = links_[there].delay + links_[back].delay;
+  const Time lasted = now - links_[there].broken->cut_at;
+  const Time redial = endpoints_[one].node->config().redial;
+  RemakeAt(one, other, now + SilenceAfterCut(lasted, redial, round_trip));
 }
 
 void Fabric::Reconnect(NodeId one, NodeId other, Time now) {

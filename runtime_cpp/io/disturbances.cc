@@ -9,9 +9,12 @@
 namespace geomx::io {
 
 // Both ends of a path are cut at the same time, each by its own process. Calls under way get no
-// answer; connections stay open, and continue if neither end has given them up before Heal.
+// answer; connections stay open, and continue if neither end has given them up by then.
 void Sessions::Cut(NodeId peer) {
-  if (++cuts_[peer] > 1) return;
+  const auto [outage, first] = cuts_.try_emplace(peer);
+  if (outage->second.cuts++ == 0) outage->second.since = Now();
+  outage->second.until = kNever;
+  if (!first) return;
   std::vector<Session*> calls;
   for (const auto& [id, session] : sessions_) {
     if (session->peer != peer || session->closed) continue;
@@ -24,14 +27,28 @@ void Sessions::Cut(NodeId peer) {
   for (Session* call : calls) Failed(*call, "no answer");
 }
 
-void Sessions::Heal(NodeId peer) {
+void Sessions::Heal(NodeId peer, Time round_trip) {
   const auto found = cuts_.find(peer);
-  if (found == cuts_.end() || --found->second > 0) return;
-  cuts_.erase(found);
-  for (const auto& [id, session] : sessions_) {
-    if (session->peer != peer || session->closed) continue;
-    Watch(*session);
-    ReadAgain(*session);
+  if (found == cuts_.end() || found->second.cuts == 0 || --found->second.cuts > 0) return;
+  const Time now = Now(), lasted = now - found->second.since;
+  const bool open = Find(peer) != nullptr;  // otherwise calls decide when traffic passes
+  found->second.until = now + (open ? SilenceAfterCut(lasted, limits_.redial, round_trip) : 0);
+}
+
+void Sessions::TickCuts(Time now) {
+  for (auto each = cuts_.begin(); each != cuts_.end();) {
+    const auto [peer, outage] = *each;
+    if (outage.until > now) {
+      ++each;
+      continue;
+    }
+    each = cuts_.erase(each);
+    for (const auto& [id, session] : sessions_) {
+      if (session->peer != peer || session->closed) continue;
+      Watch(*session);
+      ReadAgain(*session);
+    }
+    if (Session* open = Find(peer)) handler_.OnWritable(*open);
   }
 }
 

@@ -155,10 +155,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void Note(const std::string& text, const std::vector<std::string>& state);
   // Disturbances of the path to a peer, for scenarios; see sessions.h.
   void Cut(NodeId peer) { sessions_.Cut(peer); }
-  void Heal(NodeId peer) {
-    sessions_.Heal(peer);
-    dirty_.insert(peer);
-  }
+  void Heal(NodeId peer) { sessions_.Heal(peer, RoundTrip(peer)); }
   void Reset(NodeId peer) { sessions_.Reset(peer); }
   // On the scheduler: the process of a member is known to have ended.
   void ReportEnded(const std::string& name, const std::string& reason);
@@ -316,6 +313,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   std::optional<Message> NextUnshaped(NodeId peer);
   void Leave(Shaper::Sent sent);
   bool Holds(Session& session);
+  Time RoundTrip(NodeId peer) const;  // of the emulated network, or else of the connection
   void Flush(Session& session);
   void Count(NodeId peer, const Message& message);
   // A message has left: traces it, and counts the time of a value whose last slice it is.

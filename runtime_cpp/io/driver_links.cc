@@ -172,6 +172,12 @@ void Driver::WatchLinks(bool running) {
   sessions_.SetLimits(limits);
 }
 
+Time Driver::RoundTrip(NodeId peer) const {
+  if (shaper_ && shaper_->Shapes(peer, Lane::kReliable)) return shaper_->RoundTrip(peer);
+  const Session* session = sessions_.Find(peer);
+  return session != nullptr ? RoundTripOf(session->fd.get()) : 0;
+}
+
 std::string Driver::NameOf(NodeId peer) const {
   const Peer* known = node_ ? node_->FindPeer(peer) : nullptr;
   return known ? known->name : "the scheduler at " + join_address_;

@@ -338,6 +338,7 @@ void Sessions::Close(Session& session, const std::string& reason) {
 Time Sessions::NextDeadline() const {
   if (!again_.empty()) return 0;
   Time next = accept_at_;
+  for (const auto& [peer, outage] : cuts_) next = std::min(next, outage.until);
   if (!strangers_.empty()) next = std::min(next, sessions_.at(strangers_.oldest())->deadline);
   if (!replaced_.empty()) {
     const auto oldest = sessions_.find(replaced_.front());
@@ -371,6 +372,7 @@ void Sessions::Tick(Time now) {
                       session->state != Session::State::kReplaced;
     if (read) Read(*session);
   }
+  TickCuts(now);
   TickReplaced(now);
   if (look_at_ <= now) TickSilent(now);
   TickDialing(now);

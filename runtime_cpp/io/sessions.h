@@ -164,10 +164,11 @@ class Sessions {
   std::uint32_t Connections(NodeId peer) const;  // that have carried the link so far
   Session* FindById(std::uint64_t id);
   PeerLink& LinkOf(NodeId peer);
-  // Stops all traffic between this node and `peer` until Heal is called as often as Cut.
-  // Connections stay open and hold their data, and no call is made or answered (disturbances.cc).
+  // Stops all traffic between this node and `peer` until Heal is called as often as Cut, and for as long
+  // afterwards as an open connection would be silent (core/link.h). Connections stay open and hold their data, and no
+  // call is made or answered (disturbances.cc).
   void Cut(NodeId peer);
-  void Heal(NodeId peer);
+  void Heal(NodeId peer, Time round_trip);
   bool IsCut(NodeId peer) const { return !cuts_.empty() && cuts_.contains(peer); }
   // Breaks the connection that carries the link, for both ends.
   void Reset(NodeId peer);
@@ -200,6 +201,12 @@ class Sessions {
   static constexpr Time kFirstPause = 20 * kMillisecond;
   static constexpr std::uint32_t kHelloBytes = 4096;
   static constexpr std::size_t kMostCalls = 8;  // of one peer at a time
+
+  struct Outage {
+    int cuts = 0;           // calls of Cut without Heal
+    Time since = 0;
+    Time until = kNever;    // when traffic passes again
+  };
 
   struct Dialing {
     NodeId peer = kUnknownPeer;
@@ -254,6 +261,7 @@ class Sessions {
   void Attach(Session& session, PeerLink& link);
   // Closes a session and sends the reason. `useless`: calling again is useless.
   void Refuse(Session& session, const std::string& reason, bool useless = true);
+  void TickCuts(Time now);  // disturbances.cc
   void TickSilent(Time now);
   void TickReplaced(Time now);
   void Watch(Session& session);
@@ -266,7 +274,7 @@ class Sessions {
   std::uint64_t next_id_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
   std::map<NodeId, PeerLink> links_;
-  std::map<NodeId, int> cuts_;  // calls of Cut without Heal, by peer
+  std::map<NodeId, Outage> cuts_;
   Limits limits_;
   Time look_at_ = kNever;  // when to look for silent connections next
   std::minstd_rand jitter_;

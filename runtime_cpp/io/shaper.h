@@ -90,6 +90,8 @@ class Shaper {
   // Messages under way to `peer` are for a process that is gone.
   void Outdate(NodeId peer);
 
+  Time RoundTrip(NodeId peer) const { return network_.Rtt(links_.at({peer, Lane::kReliable}).connection); }
+
   // The time that this node has spent sending to `peer`, on either lane, until the last message
   // left.
   Time Busy(NodeId peer) const;

@@ -220,6 +220,11 @@ void LimitUnsent(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, static_cast<int>(bytes));
 }
 
+Time RoundTripOf(int fd) {
+  const std::optional<Written> written = WrittenTo(fd);
+  return written ? kMicrosecond * written->info.tcpi_rtt : 0;
+}
+
 Progress ProgressOf(int fd) {
   const std::optional<Written> written = WrittenTo(fd);
   if (!written) return {};

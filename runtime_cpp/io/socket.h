@@ -98,6 +98,9 @@ struct Progress {
 
 Progress ProgressOf(int fd);
 
+// The round trip of a connection as the kernel estimates it; 0 if unknown.
+Time RoundTripOf(int fd);
+
 // How long the path is busy with what has been written to a connection beyond what keeps it full: what
 // waits in queues of the network or here, at the connection's rate. 0 under other congestion controls than BBR,
 // as on loopback, and where a rate above 1 Gbit/s makes it short.
