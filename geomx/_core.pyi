@@ -569,6 +569,17 @@ class PassClock:
         From the next layer on, computing takes `times` as long as the pace says.
         """
 
+    def slow(self, start_ns: int, end_ns: int, times: float) -> None:
+        """
+        Layers that begin then take `times` as long as that; several such events multiply. They are
+        told before the pass in which they are.
+        """
+
+    def times(self, at_ns: int) -> float:
+        """
+        Return how many times as long as the pace says a layer takes that begins then.
+        """
+
     def pause(self, start_ns: int, end_ns: int) -> None:
         """
         The process is stopped then, and its computation continues afterwards. Pauses are told in

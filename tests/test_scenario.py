@@ -210,6 +210,22 @@ def test_a_connection_is_silent_for_longer_than_its_path_is_cut(tmp_path: Path, 
         assert mode == "live" or later_s < 0.2  # of the paths, and of a step
 
 
+@pytest.mark.slow
+def test_a_slow_worker_is_as_slow_live(tmp_path: Path) -> None:
+    """From the next layer on, also in the steps in which that begins and ends."""
+    words = ["iterations=5", "workload=tiny", "workload.forward_ms=100", "workload.backward_ms=400"]
+    words += ["+sync=fsa", "accel=[]"]
+    slow = "[{at_s: 0.05, slow: west/worker0, times: 3, for_s: 1.7}]"
+    sim, live = (run(tmp_path / mode, mode, slow, *words) for mode in ("sim", "live"))
+    steps = [
+        [row["end_s"] - row["start_s"] for row in results.iterations if row["party"] == "west"]
+        for results in (sim, live)
+    ]
+    assert max(steps[0]) > 1.2
+    for simulated_s, live_s in zip(*steps, strict=True):
+        assert abs(live_s - simulated_s) < 0.4  # half of what a backward pass is longer by
+
+
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
 def test_a_killed_node_ends_the_run(tmp_path: Path, mode: str) -> None:
     with pytest.raises(NodeLost, match="west/worker1"):

@@ -1,4 +1,4 @@
-"""How long connections stay silent after a cut: the kernel's, those of scenarios, and simulated ones.
+"""How long connections are silent after a cut: the kernel's, those of scenarios, simulated ones.
 
     python benchmarks/faults/cuts.py --delay-ms 15      # root; twelve minutes
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection
 
 from geomx import _core
-from geomx.scenario import Act, Scenario
+from geomx.scenario import Act, NodeActs, Scenario
 
 NS = 1_000_000_000
 LASTING = ("cut", "heal")
@@ -88,3 +88,25 @@ class Disturbances(threading.Thread):
                 self._loop.heal(peer)
             elif self._node < peer:  # one end breaks the connection
                 self._loop.reset(peer)
+
+
+class Computing:
+    """Tells a worker's clock of what lengthens its computing: pauses, and times when it is slow.
+
+    Args:
+        clock: The clock of its passes.
+        scenario: The scenario.
+        node: Id of the worker.
+    """
+
+    def __init__(self, clock: _core.PassClock, scenario: Scenario, node: int) -> None:
+        self._clock, self._scenario = clock, scenario
+        self._pauses, self._slow = (NodeActs(scenario, what, node) for what in ("pause", "slow"))
+
+    def tell(self, time_ns: int) -> None:
+        """Tell of what begins within ten minutes of a time, in nanoseconds of the run."""
+        for act in self._pauses.coming(time_ns):
+            self._clock.pause(act.at_ns, act.at_ns + act.for_ns)
+        for act in self._slow.coming(time_ns):
+            times = self._scenario.event(act).times or 1.0
+            self._clock.slow(act.at_ns, act.at_ns + act.for_ns, times)

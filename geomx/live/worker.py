@@ -25,13 +25,13 @@ from geomx.experiment import wiring
 from geomx.experiment.native_parts import optimizers, training_optimizers
 from geomx.experiment.rounds import close_early
 from geomx.live.checkpoint import starting
+from geomx.live.disturbances import Computing
 from geomx.live.exchange import received
 from geomx.live.exchanges import exchange_of
 from geomx.live.journal import Notes, Span
 from geomx.live.member import Member
 from geomx.live.step_notes import Past, StepNotes
 from geomx.plugin.parts import as_vector, optimizer_text
-from geomx.scenario import Pauses, Slowness
 from geomx.training.flights import Answer, Flights
 from geomx.training.pace import NS, Pace
 from geomx.training.passes import Backward, Forward, evaluates, passes
@@ -67,8 +67,7 @@ class LiveWorker:
         self._pace = Pace.of(times_s, member.node.speed)
         layer_of_key = [tensor.layer for tensor in workload.tensors]
         self._clock = _core.PassClock(layer_of_key, self._pace.native)
-        self._slowness = Slowness(spec.event_schedule, member.node.id)
-        self._pauses = Pauses(spec.event_schedule, member.node.id)
+        self._disturbed = Computing(self._clock, spec.event_schedule, member.node.id)
         self._times = StepTimes.of(spec.cluster, spec.seed, member.node)
         self._steps = Steps(member.policy, spec.cluster, member.node, spec.iterations)
         self._steps.train([tensor.elements for tensor in workload.tensors])
@@ -144,10 +143,9 @@ class LiveWorker:
             self._needed = [*self._needed, *order.needs]
             self._apply(flights, flights.take_early())
         self._loss = self._step(self._steps.step)
-        slow = self._slowness.at(self._start_ns) * self._times.at(self._steps.step)
-        self._clock.stretch(slow)
-        for pause in self._pauses.coming(self._start_ns):
-            self._clock.pause(*pause)
+        self._clock.stretch(self._times.at(self._steps.step))
+        self._disturbed.tell(self._start_ns)
+        slow = self._clock.times(self._start_ns)
         self._clock.forward(self._start_ns, list(order.needs))
         self._computed_ns = self._waited()
         self._announce()

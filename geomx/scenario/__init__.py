@@ -5,17 +5,16 @@ A scenario is a list of events (`ScenarioEvent`), each with its kind, its target
 (`geomx.sim.scenario`) and live ones (`geomx.live.disturbances`) carry out the same acts.
 """
 
-from geomx.scenario.acts import Act, Pauses, Scenario, Slowness
+from geomx.scenario.acts import Act, NodeActs, Scenario
 from geomx.scenario.events import ScenarioEvent, read_scenario
 from geomx.scenario.programs import Program, read_programs
 
 __all__ = [
     "Act",
-    "Pauses",
+    "NodeActs",
     "Program",
     "Scenario",
     "ScenarioEvent",
-    "Slowness",
     "read_programs",
     "read_scenario",
 ]

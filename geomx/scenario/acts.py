@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -209,48 +208,27 @@ class Scenario:
         return frozenset([draws.choice([n.id for n in self._cluster.nodes if n.role == role])])
 
 
-class Slowness:
-    """How many times as long as usual a node works, by the ``slow`` events of a scenario.
+class NodeActs:
+    """A node's acts of one kind, as they come: its pauses, or when it is slow.
 
     Args:
         scenario: The scenario.
+        what: The kind, of those that last.
         node: Id of the node.
     """
 
-    def __init__(self, scenario: Scenario, node: int) -> None:
-        self._scenario = scenario
-        self._acts = _of_node(scenario, "slow", node)
-        self._next = next(self._acts, None)
-        self._present: list[Act] = []
-
-    def at(self, time_ns: int) -> float:
-        """Return it at a time, in nanoseconds since the start; times must not decrease."""
-        while self._next is not None and self._next.at_ns <= time_ns:
-            self._present.append(self._next)
-            self._next = next(self._acts, None)
-        self._present = [act for act in self._present if time_ns < act.at_ns + act.for_ns]
-        return math.prod(self._scenario.event(act).times or 1.0 for act in self._present)
-
-
-class Pauses:
-    """When a node's process is stopped, by the ``pause`` events of a scenario.
-
-    Args:
-        scenario: The scenario.
-        node: Id of the node.
-    """
-
-    def __init__(self, scenario: Scenario, node: int) -> None:
-        self._acts = _of_node(scenario, "pause", node)
+    def __init__(self, scenario: Scenario, what: str, node: int) -> None:
+        self._acts = _of_node(scenario, what, node)
         self._next = next(self._acts, None)
 
-    def coming(self, time_ns: int) -> Iterator[tuple[int, int]]:
-        """Yield start and end of each that begins within ten minutes of a time, in order.
+    def coming(self, time_ns: int) -> Iterator[Act]:
+        """Yield those that begin within ten minutes of a time, in order, each once.
 
-        Each is yielded once. Times are nanoseconds since the start of the run.
+        Args:
+            time_ns: Nanoseconds since the start of the run.
         """
         while self._next is not None and self._next.at_ns <= time_ns + AHEAD_NS:
-            yield self._next.at_ns, self._next.at_ns + self._next.for_ns
+            yield self._next
             self._next = next(self._acts, None)
 
 

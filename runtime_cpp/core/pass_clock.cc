@@ -10,14 +10,28 @@ PassClock::PassClock(std::shared_ptr<const Layers> layers, std::shared_ptr<const
   loop_.Start(0);
 }
 
-void PassClock::Forward(Time now, const std::vector<Key>& needs) {
+double PassClock::Times(Time at) const {
+  double times = stretch_;
+  for (const Slowness& each : slow_) {
+    if (each.start <= at && at < each.end) times *= each.times;
+  }
+  return times;
+}
+
+void PassClock::Advance(Time now) {
   now_ = now;
+  loop_.Stretch(Times(now));
+}
+
+void PassClock::Forward(Time now, const std::vector<Key>& needs) {
   std::erase_if(pauses_, [now](const auto& pause) { return pause.second <= now; });
+  std::erase_if(slow_, [now](const Slowness& each) { return each.end <= now; });
+  Advance(now);
   loop_.Forward(now, needs);
 }
 
 std::vector<std::pair<Key, Time>> PassClock::Backward(WorkerLoop::Step step, Time now) {
-  now_ = now;
+  Advance(now);
   loop_.Backward(step, now);
   Run(kNever);
   return std::exchange(pushes_, {});
@@ -29,11 +43,11 @@ Time PassClock::Arrived(std::vector<Arrival> arrivals, Time reply) {
                    [](const Arrival& one, const Arrival& other) { return one.at < other.at; });
   for (const Arrival& arrival : arrivals) {
     Run(arrival.at);
-    const Time now = now_ = std::max(arrival.at, now_);
+    Advance(std::max(arrival.at, now_));
     if (arrival.key == WorkerLoop::kNoKey) {
-      loop_.OnReply(now);
+      loop_.OnReply(now_);
     } else {
-      loop_.OnValue(arrival.key, arrival.round, now);
+      loop_.OnValue(arrival.key, arrival.round, now_);
     }
   }
   Run(kNever);
@@ -51,7 +65,7 @@ Time PassClock::AfterPauses(Time time) const {
 // Runs everything that is due before `until`.
 void PassClock::Run(Time until) {
   while (wake_ < until) {
-    now_ = std::exchange(wake_, kNever);
+    Advance(std::exchange(wake_, kNever));
     loop_.Wake(now_);
   }
 }

@@ -47,8 +47,15 @@ class PassClock final : private WorkerLoop::Driver {
   // itself.
   Time now() const { return now_; }
 
-  // See WorkerLoop::Stretch.
-  void Stretch(double times) { loop_.Stretch(times); }
+  // Layers take `times` as long as the pace says, from the next one on.
+  void Stretch(double times) { stretch_ = times; }
+
+  // Layers that begin from `start` on, and before `end`, take `times` as long as that; several such
+  // events multiply. Call it before the order in which that is.
+  void Slow(Time start, Time end, double times) { slow_.push_back({start, end, times}); }
+
+  // How many times as long as the pace says a layer takes that begins `at`, no earlier than the order.
+  double Times(Time at) const;
 
   // The process is stopped from `start` to `end`: its computation continues afterwards. Call it before
   // the order in which that is, in the order of time.
@@ -66,6 +73,7 @@ class PassClock final : private WorkerLoop::Driver {
   }
   void Done(WorkerLoop::Order, Time now) override { now_ = now; }
   void Run(Time until);
+  void Advance(Time now);
   Time AfterPauses(Time time) const;  // when a computation from now on ends that would end at `time`
 
   WorkerLoop loop_;
@@ -74,6 +82,12 @@ class PassClock final : private WorkerLoop::Driver {
   std::vector<std::pair<Key, Time>> pushes_;
   std::vector<Span> spans_;
   std::vector<std::pair<Time, Time>> pauses_;
+  struct Slowness {
+    Time start, end;
+    double times;
+  };
+  std::vector<Slowness> slow_;
+  double stretch_ = 1.0;
 };
 
 }  // namespace geomx
