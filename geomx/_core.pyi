@@ -571,8 +571,8 @@ class PassClock:
 
     def slow(self, start_ns: int, end_ns: int, times: float) -> None:
         """
-        Layers that begin then take `times` as long as that; several such events multiply. They are
-        told before the pass in which they are.
+        Computing that begins then takes `times` as long as that; several such events multiply. They
+        are told before the pass in which they are.
         """
 
     def times(self, at_ns: int) -> float:

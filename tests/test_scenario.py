@@ -212,7 +212,7 @@ def test_a_connection_is_silent_for_longer_than_its_path_is_cut(tmp_path: Path, 
 
 @pytest.mark.slow
 def test_a_slow_worker_is_as_slow_live(tmp_path: Path) -> None:
-    """From the next layer on, also in the steps in which that begins and ends."""
+    """Also in the steps in which that begins and ends."""
     words = ["iterations=5", "workload=tiny", "workload.forward_ms=100", "workload.backward_ms=400"]
     words += ["+sync=fsa", "accel=[]"]
     slow = "[{at_s: 0.05, slow: west/worker0, times: 3, for_s: 1.7}]"

@@ -80,8 +80,8 @@ void init_passes(nb::module_& m) {
       .def("stretch", &PassClock::Stretch, "times"_a,
            "From the next layer on, computing takes `times` as long as the pace says.")
       .def("slow", &PassClock::Slow, "start_ns"_a, "end_ns"_a, "times"_a,
-           "Layers that begin then take `times` as long as that; several such events multiply. They are\n"
-           "told before the pass in which they are.")
+           "Computing that begins then takes `times` as long as that; several such events multiply. They\n"
+           "are told before the pass in which they are.")
       .def("times", &PassClock::Times, "at_ns"_a,
            "Return how many times as long as the pace says a layer takes that begins then.")
       .def("pause", &PassClock::Pause, "start_ns"_a, "end_ns"_a,

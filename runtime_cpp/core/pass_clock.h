@@ -50,7 +50,7 @@ class PassClock final : private WorkerLoop::Driver {
   // Layers take `times` as long as the pace says, from the next one on.
   void Stretch(double times) { stretch_ = times; }
 
-  // Layers that begin from `start` on, and before `end`, take `times` as long as that; several such
+  // Computing that begins from `start` on, and before `end`, takes `times` as long as that; several such
   // events multiply. Call it before the order in which that is.
   void Slow(Time start, Time end, double times) { slow_.push_back({start, end, times}); }
 
@@ -76,6 +76,7 @@ class PassClock final : private WorkerLoop::Driver {
   void Advance(Time now);
   Time AfterPauses(Time time) const;  // when a computation from now on ends that would end at `time`
 
+  std::shared_ptr<const Layers> layers_;
   WorkerLoop loop_;
   Time now_ = 0;
   Time wake_ = kNever;

@@ -54,7 +54,8 @@ class Compute:
     def slow(self, node: str, times: float) -> None:
         """Let a node compute and work on messages `times` as long as usual, from now on; 1: usual.
 
-        It multiplies with what `set` says. Layers whose computing has begun are not changed.
+        It multiplies with what `set` says. What the node has begun to compute is not changed;
+        consecutive layers begin together where their parameters are there.
 
         Args:
             node: Name of a node.

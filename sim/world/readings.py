@@ -75,8 +75,8 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
         Raises:
             ValueError: There is no such edge.
         """
-        edge = find_edge(self, source, target)
-        return self.fabric.capacity(self._ids[edge], self.env.now) / BYTES_PER_MBIT
+        number = self._number(source, target)
+        return self.fabric.capacity(number, self.env.now) / BYTES_PER_MBIT
 
     def load(self, source: str, target: str) -> float:
         """Measure the present load of an edge.
@@ -91,7 +91,7 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
         Raises:
             ValueError: There is no such edge.
         """
-        return self.fabric.load(self._ids[find_edge(self, source, target)]) / BYTES_PER_MBIT
+        return self.fabric.load(self._number(source, target)) / BYTES_PER_MBIT
 
     def queue(self, source: str, target: str) -> float:
         """Count what senders hold for an edge: queued, and of messages being sent.
@@ -106,7 +106,7 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
         Raises:
             ValueError: There is no such edge.
         """
-        return self.fabric.queued(self._ids[find_edge(self, source, target)], self.env.now)
+        return self.fabric.queued(self._number(source, target), self.env.now)
 
     def carried(self, source: str, target: str) -> float:
         """Count what has been sent over an edge since the start.
@@ -121,8 +121,7 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
         Raises:
             ValueError: There is no such edge.
         """
-        number = self._ids[find_edge(self, source, target)]
-        return self.fabric.edges_carried(self.env.now)[number]
+        return self.fabric.edges_carried(self.env.now)[self._number(source, target)]
 
     def flows(self) -> list[Flow]:
         """List what is under way.
@@ -162,6 +161,10 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
         cluster = self._simulation.experiment.cluster
         bandwidth, _ = edge_model(cluster, edge, self._simulation.experiment.seed)
         return bandwidth.carries(until_s)
+
+    def _number(self, source: str, target: str) -> int:
+        number = self._ids.get((source, target))
+        return self._ids[find_edge(self, source, target)] if number is None else number
 
     def traffic(self) -> dict[Edge, float]:
         """Count what has been sent over every edge, for results.
