@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geomx import runner
+from geomx import _core, runner
 from geomx.cluster import Cluster
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, NodeLost
@@ -208,6 +208,23 @@ def test_a_connection_is_silent_for_longer_than_its_path_is_cut(tmp_path: Path, 
         later_s = min(during) - (0.5 + for_s + min(for_s, redial_s / 2) / 2)
         assert later_s > 0
         assert mode == "live" or later_s < 0.2  # of the paths, and of a step
+
+
+@pytest.mark.parametrize(("arrival_s", "end_s"), [(0.0, 0.2), (0.12, 0.22), (0.16, 0.46)])
+def test_consecutive_layers_are_slow_if_they_begin_when_their_worker_is(
+    arrival_s: float, end_s: float
+) -> None:
+    def ns(seconds: float) -> int:
+        return round(seconds * 1e9)
+
+    layers = [ns(0.1)] * 2
+    passes = _core.PassClock([0, 1], _core.Pace(layers, layers))
+    passes.arrived([(0, 0, 0), (0, 1, 0)])
+    passes.backward("gradients", False, False, 0)
+    passes.arrived([(ns(0.2), 0, 1)])
+    passes.slow(ns(0.35), ns(9), 3.0)
+    passes.forward(ns(0.2))
+    assert passes.arrived([(ns(0.2 + arrival_s), 1, 1)]) == ns(0.2 + end_s)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@
 namespace geomx {
 
 PassClock::PassClock(std::shared_ptr<const Layers> layers, std::shared_ptr<const Pace> pace)
-    : layers_(std::move(layers)), loop_(*this, layers_, std::move(pace)) {
+    : loop_(*this, std::move(layers), std::move(pace)) {
   loop_.Start(0);
 }
 
@@ -26,8 +26,9 @@ void PassClock::Advance(Time now) {
 void PassClock::Forward(Time now, const std::vector<Key>& needs) {
   std::erase_if(pauses_, [now](const auto& pause) { return pause.second <= now; });
   std::erase_if(slow_, [now](const Slowness& each) { return each.end <= now; });
-  Advance(now);
-  loop_.Forward(now, needs);
+  now_ = now;
+  loop_.BeginForward(now, needs);
+  wake_ = now;  // once the values that are there have been told
 }
 
 std::vector<std::pair<Key, Time>> PassClock::Backward(WorkerLoop::Step step, Time now) {
@@ -39,16 +40,11 @@ std::vector<std::pair<Key, Time>> PassClock::Backward(WorkerLoop::Step step, Tim
 
 Time PassClock::Arrived(std::vector<Arrival> arrivals, Time reply) {
   if (reply != kNever) arrivals.push_back({reply, WorkerLoop::kNoKey, 0});
-  for (Arrival& each : arrivals) each.at = std::max(each.at, now_);
-  // Of what is there when the pass begins, the first layers come last: then consecutive layers are
-  // computed as one, as in simulations, which is what `Slow` applies to.
-  const auto layer_of = [&](Key key) { return key == WorkerLoop::kNoKey ? 0 : layers_->of[key]; };
-  std::stable_sort(arrivals.begin(), arrivals.end(), [&](const Arrival& one, const Arrival& other) {
-    return one.at != other.at ? one.at < other.at : layer_of(one.key) > layer_of(other.key);
-  });
+  std::stable_sort(arrivals.begin(), arrivals.end(),
+                   [](const Arrival& one, const Arrival& other) { return one.at < other.at; });
   for (const Arrival& arrival : arrivals) {
     Run(arrival.at);
-    Advance(arrival.at);
+    Advance(std::max(arrival.at, now_));
     if (arrival.key == WorkerLoop::kNoKey) {
       loop_.OnReply(now_);
     } else {

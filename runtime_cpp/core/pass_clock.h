@@ -76,7 +76,6 @@ class PassClock final : private WorkerLoop::Driver {
   void Advance(Time now);
   Time AfterPauses(Time time) const;  // when a computation from now on ends that would end at `time`
 
-  std::shared_ptr<const Layers> layers_;
   WorkerLoop loop_;
   Time now_ = 0;
   Time wake_ = kNever;

@@ -47,10 +47,14 @@ void WorkerLoop::Start(Time now) {
   Wait(now);
 }
 
-void WorkerLoop::Forward(Time now, const std::vector<Key>& needs) {
+void WorkerLoop::BeginForward(Time now, const std::vector<Key>& needs) {
   Begin(Phase::kForward, now);
   ExpectInFlight(needs);
   layer_ = 0;
+}
+
+void WorkerLoop::Forward(Time now, const std::vector<Key>& needs) {
+  BeginForward(now, needs);
   ContinueForward(now);
 }
 

@@ -77,6 +77,8 @@ class WorkerLoop {
   void Start(Time now);  // the wait for the initial values of all keys; ends with kReady
   // `needs`: keys in flight whose answers this pass waits for, besides those of the last Backward().
   void Forward(Time now, const std::vector<Key>& needs = {});
+  // The same, but nothing is computed before Wake(now), and OnValue may come before that.
+  void BeginForward(Time now, const std::vector<Key>& needs = {});
   // Some of the keys.
   struct Part {
     std::vector<Key> pushed;
