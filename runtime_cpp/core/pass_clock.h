@@ -65,6 +65,11 @@ class PassClock final : private WorkerLoop::Driver {
   std::vector<Span> TakeSpans() { return std::exchange(spans_, {}); }
 
  private:
+  struct Slowness {
+    Time start, end;
+    double times;
+  };
+
   void WakeAt(Time time) override { wake_ = time > now_ ? AfterPauses(time) : time; }
   void Push(Key key, Time now) override { pushes_.emplace_back(key, now); }
   void Report(Time) override {}
@@ -82,10 +87,6 @@ class PassClock final : private WorkerLoop::Driver {
   std::vector<std::pair<Key, Time>> pushes_;
   std::vector<Span> spans_;
   std::vector<std::pair<Time, Time>> pauses_;
-  struct Slowness {
-    Time start, end;
-    double times;
-  };
   std::vector<Slowness> slow_;
   double stretch_ = 1.0;
 };
