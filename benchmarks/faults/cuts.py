@@ -1,6 +1,6 @@
 """How long connections are silent after a cut: the kernel's, those of scenarios, simulated ones.
 
-    python benchmarks/faults/cuts.py --delay-ms 15      # root; twelve minutes
+    python benchmarks/faults/cuts.py --delay-ms 15      # root; six minutes
 
 A party is cut off forty times in one run, for 0.15 to 3 s in a drawn order. In the first run the
 kernel drops all packets between namespaces; in the others a scenario cuts, live between namespaces
