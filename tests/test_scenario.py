@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geomx import _core, runner
+from geomx import runner
 from geomx.cluster import Cluster
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, NodeLost
@@ -20,6 +20,7 @@ from geomx.network.files import read_network
 from geomx.results.results import Results
 from geomx.results.tables import summary_table
 from geomx.scenario import Act, Scenario, read_scenario
+from tests.test_training_loop import S, clock
 
 NETWORK: dict[str, Any] = {
     "central": {"name": "hub", "uplink_mbps": 400, "downlink_mbps": 400},
@@ -214,17 +215,12 @@ def test_a_connection_is_silent_for_longer_than_its_path_is_cut(tmp_path: Path, 
 def test_consecutive_layers_are_slow_if_they_begin_when_their_worker_is(
     arrival_s: float, end_s: float
 ) -> None:
-    def ns(seconds: float) -> int:
-        return round(seconds * 1e9)
-
-    layers = [ns(0.1)] * 2
-    passes = _core.PassClock([0, 1], _core.Pace(layers, layers))
-    passes.arrived([(0, 0, 0), (0, 1, 0)])
+    passes = clock([0.1, 0.1], [0.1, 0.1])
     passes.backward("gradients", False, False, 0)
-    passes.arrived([(ns(0.2), 0, 1)])
-    passes.slow(ns(0.35), ns(9), 3.0)
-    passes.forward(ns(0.2))
-    assert passes.arrived([(ns(0.2 + arrival_s), 1, 1)]) == ns(0.2 + end_s)
+    passes.arrived([(round(0.2 * S), 0, 1)])
+    passes.slow(round(0.35 * S), 9 * S, 3.0)
+    passes.forward(round(0.2 * S))
+    assert passes.arrived([(round((0.2 + arrival_s) * S), 1, 1)]) == round((0.2 + end_s) * S)
 
 
 @pytest.mark.slow

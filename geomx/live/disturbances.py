@@ -90,7 +90,7 @@ class Disturbances(threading.Thread):
                 self._loop.reset(peer)
 
 
-class Computing:
+class ClockEvents:
     """Tells a worker's clock of what lengthens its computing: pauses, and times when it is slow.
 
     Args:

@@ -218,7 +218,9 @@ class NodeActs:
     """
 
     def __init__(self, scenario: Scenario, what: str, node: int) -> None:
-        self._acts = _of_node(scenario, what, node)
+        acts = (act for act in scenario.acts() if act.what == what and node in act.one)
+        # Without an event of the kind the search would not end if others repeat.
+        self._acts = acts if scenario.has(what) else iter(())
         self._next = next(self._acts, None)
 
     def coming(self, time_ns: int) -> Iterator[Act]:
@@ -230,12 +232,6 @@ class NodeActs:
         while self._next is not None and self._next.at_ns <= time_ns + AHEAD_NS:
             yield self._next
             self._next = next(self._acts, None)
-
-
-def _of_node(scenario: Scenario, what: str, node: int) -> Iterator[Act]:
-    """Yield a node's acts of one kind, in order."""
-    if scenario.has(what):  # otherwise the search would not end in a scenario that repeats events
-        yield from (act for act in scenario.acts() if act.what == what and node in act.one)
 
 
 def _times(event: ScenarioEvent, draws: random.Random) -> Iterator[int]:

@@ -304,7 +304,8 @@ class Fabric {
   // cut.
   bool Swept(const Passing& passing) const;
   bool Arrives(const Passing& passing);
-  std::pair<std::uint32_t, std::uint32_t> LinksBetween(NodeId one, NodeId other);  // there, back
+  std::pair<std::uint32_t, std::uint32_t> LinksBetween(NodeId one, NodeId other) const;  // there, back
+  Time RoundTrip(NodeId one, NodeId other) const;
   void Sever(NodeId one, NodeId other, const std::string& reason, Time now);
   bool Uncut(NodeId one, NodeId other);
   void RemakeAt(NodeId one, NodeId other, Time at);

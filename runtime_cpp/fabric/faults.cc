@@ -20,7 +20,7 @@ void Fabric::ExpectFaults() {
   }
 }
 
-std::pair<std::uint32_t, std::uint32_t> Fabric::LinksBetween(NodeId one, NodeId other) {
+std::pair<std::uint32_t, std::uint32_t> Fabric::LinksBetween(NodeId one, NodeId other) const {
   const auto find = [this](NodeId from, NodeId to) {
     const auto& links = endpoints_.at(from).links;
     const auto found = std::lower_bound(links.begin(), links.end(), std::pair{to, std::uint32_t{0}});
@@ -55,11 +55,9 @@ bool Fabric::Uncut(NodeId one, NodeId other) {
 
 void Fabric::Heal(NodeId one, NodeId other, Time now) {
   if (!Uncut(one, other)) return;
-  const auto [there, back] = LinksBetween(one, other);
-  const Time round_trip = links_[there].delay + links_[back].delay;
-  const Time lasted = now - links_[there].broken->cut_at;
+  const Time lasted = now - links_[LinksBetween(one, other).first].broken->cut_at;
   const Time redial = endpoints_[one].node->config().redial;
-  RemakeAt(one, other, now + SilenceAfterCut(lasted, redial, round_trip));
+  RemakeAt(one, other, now + SilenceAfterCut(lasted, redial, RoundTrip(one, other)));
 }
 
 void Fabric::Reconnect(NodeId one, NodeId other, Time now) {
@@ -192,11 +190,14 @@ void Fabric::Sever(NodeId one, NodeId other, const std::string& reason, Time now
   }
 }
 
+Time Fabric::RoundTrip(NodeId one, NodeId other) const {
+  const auto [there, back] = LinksBetween(one, other);
+  return links_[there].delay + links_[back].delay;
+}
+
 // Two round trips: one for the connection, one for the greetings (link.h).
 void Fabric::RemakeAfter(NodeId one, NodeId other, Time pause, Time now) {
-  const auto [there, back] = LinksBetween(one, other);
-  const Time round_trip = links_[there].delay + links_[back].delay;
-  RemakeAt(one, other, now + pause + 2 * round_trip);
+  RemakeAt(one, other, now + pause + 2 * RoundTrip(one, other));
 }
 
 // The same end calls each time (link.h): the one below.

@@ -164,9 +164,9 @@ class Sessions {
   std::uint32_t Connections(NodeId peer) const;  // that have carried the link so far
   Session* FindById(std::uint64_t id);
   PeerLink& LinkOf(NodeId peer);
-  // Stops all traffic between this node and `peer` until Heal is called as often as Cut, and for as long
-  // afterwards as an open connection would be silent (core/link.h). Connections stay open and hold their data, and no
-  // call is made or answered (disturbances.cc).
+  // Stops all traffic between this node and `peer` until Heal is called as often as Cut. Connections stay
+  // open and hold their data, and no call is made or answered (disturbances.cc). An open connection is
+  // silent for longer (core/link.h); `round_trip` is its path's.
   void Cut(NodeId peer);
   void Heal(NodeId peer, Time round_trip);
   bool IsCut(NodeId peer) const { return !cuts_.empty() && cuts_.contains(peer); }

@@ -162,10 +162,6 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
         bandwidth, _ = edge_model(cluster, edge, self._simulation.experiment.seed)
         return bandwidth.carries(until_s)
 
-    def _number(self, source: str, target: str) -> int:
-        number = self._ids.get((source, target))
-        return self._ids[find_edge(self, source, target)] if number is None else number
-
     def traffic(self) -> dict[Edge, float]:
         """Count what has been sent over every edge, for results.
 
@@ -174,3 +170,7 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
         """
         carried = self.fabric.edges_carried(self.env.now)
         return {edge: carried[number] for edge, number in self._ids.items()}
+
+    def _number(self, source: str, target: str) -> int:
+        number = self._ids.get((source, target))
+        return self._ids[find_edge(self, source, target)] if number is None else number
