@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import errno
 import os
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 
 _IN_ANOTHER_FOLDER = "work in a writable folder"
 _MAKE_ROOM = "make room, and run it again"
@@ -94,8 +95,30 @@ class ConfigError(GeomxError):
         self.remedy = remedy
         super().__init__(f"{key}={value}: {remedy}")
 
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str], dict[str, object]]:
+    def __reduce__(self) -> tuple[type[GeomxError], tuple[object, ...], dict[str, object]]:
         return type(self), (self.key, self.value, self.remedy), vars(self)
+
+
+class UsageError(ConfigError):
+    """A command line that lacks a word, or has one too many.
+
+    Args:
+        words: All words after ``geomx``.
+        remedy: What is wrong with them, and what is allowed.
+
+    Example:
+        >>> raise UsageError(["launch", "seed=1"], "needs a command: geomx launch ... -- COMMAND")
+        Traceback (most recent call last):
+        geomx.errors.UsageError: geomx launch seed=1: needs a command: geomx launch ... -- COMMAND
+    """
+
+    def __init__(self, words: Sequence[str], remedy: str) -> None:
+        super().__init__("geomx", shlex.join(words), remedy)
+        self.words = tuple(words)
+        self.args = (f"{shlex.join(['geomx', *words])}: {remedy}",)
+
+    def __reduce__(self) -> tuple[type[GeomxError], tuple[object, ...], dict[str, object]]:
+        return type(self), (self.words, self.remedy), vars(self)
 
 
 class PluginError(GeomxError):
@@ -138,6 +161,6 @@ def near(word: str, allowed: Iterable[str]) -> str:
     names = sorted(map(str, allowed))
     if not names:
         return "nothing is allowed here"
-    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{hint}allowed: {', '.join(names)}"

@@ -482,7 +482,26 @@ def test_invalid_commands_are_one_line(words: list[str], capfd: pytest.CaptureFi
     assert cli.main(words) == 2
     err = capfd.readouterr().err
     assert err.count("\n") == 1
-    assert err.startswith("geomx=") and "see --help" in err
+    assert err.startswith("geomx ") and "see --help" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["launch", "+sync=fsa"], "geomx launch +sync=fsa: needs a command: geomx launch ... -- "),
+        (["simulate"], "geomx simulate: needs a command: geomx simulate ... -- COMMAND"),
+        (["compat", "bash"], "geomx compat bash: needs a command: geomx compat -- COMMAND"),
+        (["launch", "--"], "geomx launch --: there is no command after --"),
+        (["simulate", "seed=1", "--"], "geomx simulate seed=1 --: there is no command after --"),
+        (["plan", "--"], "geomx plan --: there is no command after --"),
+    ],
+)
+def test_a_missing_command_is_named(
+    words: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1 and err.startswith(sentence)
 
 
 @pytest.mark.slow

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from geomx.cli.parser import split
-from geomx.errors import ConfigError
+from geomx.cli.parser import needs_command, split
 from geomx.live.launcher import run_script
 from geomx.machines.launch import launch
 from geomx.machines.scripts import composed_for_script
@@ -24,9 +22,7 @@ def main(arguments: Sequence[str]) -> None:
         ConfigError: There is no command, or an override is invalid.
         NodeLost: A process failed; says which, and its last words.
     """
-    own, command = split(list(arguments))
-    if "--" in arguments and not command:
-        raise ConfigError("launch", shlex.join(arguments), "there is no command after --")
+    own, command = split("launch", arguments)
     job = own[0] if own and "=" not in own[0] else ""  # not network=wan.yaml
     if job.endswith((".yaml", ".yml")):
         directory, results = launch(Path(job), own[1:], command)
@@ -34,9 +30,7 @@ def main(arguments: Sequence[str]) -> None:
         show(directory)
         return
     if not command:
-        raise ConfigError(
-            "launch", " ".join(arguments), "needs a command: geomx launch ... -- COMMAND"
-        )
+        raise needs_command("launch", arguments)
     experiment, directory = composed_for_script(own)
     with telling_where(directory):
         results = run_script(experiment, directory, command)

@@ -176,8 +176,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _guarded(lambda: command.load().main(arguments[1:]))
 
     def dispatch() -> None:
-        own, behind = split(arguments)
-        options = _parser(arguments).parse_args(own, argparse.Namespace(behind=behind))
+        own, behind = split(arguments[0], arguments[1:])
+        options = _parser(arguments).parse_args(
+            [arguments[0], *own], argparse.Namespace(behind=behind)
+        )
         options.main(options)
 
     return _guarded(dispatch)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple, NoReturn
 
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, UsageError
 
 COMPUTE = "--compute"
 SHADOWS = "--shadows"
@@ -21,18 +22,31 @@ class Parser(argparse.ArgumentParser):
         """Raise instead of printing usage.
 
         Raises:
-            ConfigError: Always.
+            UsageError: Always.
         """
-        program = self.prog.split()[0]  # without the command, which is among the arguments
-        raise ConfigError(program, " ".join(sys.argv[1:]), f"{message}; see --help")
+        raise UsageError(sys.argv[1:], f"{message}; see --help")
 
 
-def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Split `arguments` at ``--`` into those before it and the command after it."""
-    if "--" not in arguments:
-        return arguments, []
-    at = arguments.index("--")
-    return arguments[:at], arguments[at + 1 :]
+def split(name: str, arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the arguments of `name` at ``--`` into those before it and the command after it.
+
+    Args:
+        name: The command of geomx: ``launch``.
+        arguments: What follows it.
+
+    Raises:
+        UsageError: Nothing follows ``--``.
+    """
+    own = list(takewhile("--".__ne__, arguments))
+    command = list(arguments[len(own) + 1 :])
+    if not command and len(own) < len(arguments):
+        raise UsageError([name, *arguments], "there is no command after --")
+    return own, command
+
+
+def needs_command(name: str, arguments: Sequence[str]) -> UsageError:
+    """Return the refusal of a line that runs a script, but names none."""
+    return UsageError([name, *arguments], f"needs a command: geomx {name} ... -- COMMAND")
 
 
 class Simulating(NamedTuple):

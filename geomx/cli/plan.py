@@ -20,8 +20,11 @@ def main(arguments: Sequence[str]) -> None:
 
     Args:
         arguments: Of the command line; behind ``--`` the command of a script, if there is one.
+
+    Raises:
+        ConfigError: Nothing follows ``--``, or an override is invalid.
     """
-    overrides, command = split(list(arguments))
+    overrides, command = split("plan", arguments)
     if command:
         return _plan_script(overrides, command)
     places: list[Path] = []

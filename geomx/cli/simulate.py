@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from geomx.cli.parser import simulating, split
+from geomx.cli.parser import needs_command, simulating, split
 from geomx.config.compose import compose
-from geomx.errors import ConfigError
 from geomx.pages.commands import OF_ONE_SCRIPT
 from geomx.runner import simulate_command
 from geomx.terminal import units
@@ -29,11 +27,9 @@ def main(arguments: Sequence[str]) -> None:
         ConfigError: There is no command, or an override is invalid.
         NodeLost: A process of the script failed.
     """
-    own, command = split(list(arguments))
+    own, command = split("simulate", arguments)
     if not command:
-        raise ConfigError(
-            "simulate", shlex.join(arguments), "needs a command: geomx simulate ... -- COMMAND"
-        )
+        raise needs_command("simulate", arguments)
     how = simulating(own)
     experiment, directory = compose(how.overrides)
     with telling_where(directory):

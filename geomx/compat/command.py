@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 
 from geomx.compat.addresses import FOLDER, REMARKS
-from geomx.errors import ConfigError, GeomxError
+from geomx.errors import ConfigError, GeomxError, UsageError
 from geomx.live.exit_status import DONE
 from geomx.live.journal import Reader
 from geomx.live.relay import Relay
@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> None:
         KeyboardInterrupt: Ctrl-C; all processes have ended.
     """
     if arguments[:1] != ["--"] or len(arguments) < 2:
-        raise ConfigError("compat", " ".join(arguments), "needs a command: geomx compat -- COMMAND")
+        raise UsageError(["compat", *arguments], "needs a command: geomx compat -- COMMAND")
     command, folder = list(arguments[1:]), _new_folder(Path("outputs"))
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children
     try:
