@@ -11,6 +11,7 @@ from typing import Any
 import simpy
 
 from geomx import _core
+from geomx.scenario import NodeActs
 from geomx.sim.protocols import IterationRow, Worker
 from geomx.sim.script_world import ScriptWorld
 from geomx.training.pace import NS
@@ -42,12 +43,9 @@ class ScriptSteps:
         self._after_ns = 0  # computing since then
         self._touched = False
         self._times: float | None = None  # of the usual time that this step takes; None: not asked
-        acts = simulation.experiment.event_schedule.acts()
-        self._pauses = [
-            (act.at_ns, act.for_ns)
-            for act in acts
-            if act.what in ("pause", "kill") and worker.spec.id in act.one
-        ]
+        schedule = simulation.experiment.event_schedule
+        self._acts = NodeActs(schedule, ("pause", "kill"), worker.spec.id)
+        self._pauses: list[tuple[int, int]] = []  # beginning and duration of those that have come
 
     @property
     def done(self) -> int:
@@ -93,13 +91,18 @@ class ScriptSteps:
 
     def _paused(self, now: int, took_ns: int) -> int:
         """Return how long the node is paused while it computes for `took_ns` from `now` on."""
-        paused_ns = 0
-        for at_ns, for_ns in self._pauses:
-            if now <= at_ns < now + took_ns + paused_ns:
-                paused_ns += for_ns
-            elif at_ns < now < at_ns + for_ns:
-                paused_ns += at_ns + for_ns - now
-        return paused_ns
+        paused_ns, known = 0, 0
+        while True:
+            coming = self._acts.until(now + took_ns + paused_ns)
+            self._pauses += [(act.at_ns, act.for_ns) for act in coming]
+            if known == len(self._pauses):
+                return paused_ns
+            for at_ns, for_ns in self._pauses[known:]:
+                if now <= at_ns < now + took_ns + paused_ns:
+                    paused_ns += for_ns
+                elif at_ns < now < at_ns + for_ns:
+                    paused_ns += at_ns + for_ns - now
+            known = len(self._pauses)
 
     def returned(self) -> None:
         """Note that the store returns from the request."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import islice
+import time
+from collections.abc import Iterator
+from itertools import islice, takewhile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,14 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geomx import runner
+from geomx._core import clock_s
 from geomx.cluster import Cluster
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, NodeLost
 from geomx.experiment.live_events import of_live_script
+from geomx.live.disturbances import Disturbances
+from geomx.live.wan_events import WanEvents
 from geomx.network.files import read_network
 from geomx.results.results import Results
 from geomx.results.tables import summary_table
-from geomx.scenario import Act, Scenario, read_scenario
+from geomx.scenario import Act, NodeActs, Scenario, read_scenario
 from tests.test_training_loop import S, clock
 
 NETWORK: dict[str, Any] = {
@@ -51,6 +57,10 @@ def cluster() -> Cluster:
         ({"kill": "east/servr", "at_s": 1}, r"\.kill=east/servr: .* did you mean east/server\?"),
         ({"kill": "east", "at_s": 1}, r"\.kill=east: there is no such node"),
         ({"cut": ["east", "hub"], "at_s": 1}, r"\.for_s=null: cut needs for_s"),
+        (
+            {"pause": "east/server", "every_s": 1, "for_s": 1},
+            r"\.for_s=1.0: must be less than every_s=1: the node would never continue",
+        ),
         ({"reset": ["east", "hub"], "at_s": 1, "for_s": 2}, r"\.for_s=2: reset has no duration"),
         ({"reset": ["east"], "at_s": 1}, r"\.reset=.*must be two different sites or nodes"),
         ({"reset": ["east", "east/worker0"], "at_s": 1}, r"one of them is part of the other"),
@@ -122,6 +132,12 @@ events = st.one_of(
         lambda every, drawn: {"kill": "any worker", "every_s": every, "random": drawn},
         times, st.booleans(),
     ),
+    st.builds(
+        lambda every, drawn: {
+            "pause": "east/worker0", "every_s": every, "for_s": every / 2, "random": drawn
+        },
+        times, st.booleans(),
+    ),
 )  # fmt: skip
 
 
@@ -143,8 +159,57 @@ def test_acts_are_in_the_order_of_time_and_every_cut_ends(
             begun = cuts[act.event].pop(0)
             assert act.at_ns - begun.at_ns == round(given[act.event]["for_s"] * 1e9)
             assert (act.one, act.other) == (begun.one, begun.other)
+        elif act.what in ("pause", "resume"):
+            assert [cluster.nodes[node].name for node in act.one] == ["east/worker0"]
         else:
             assert {cluster.nodes[node].role for node in act.one} == {"worker"}
+
+
+@pytest.mark.slow
+@given(st.lists(events, max_size=4), st.integers(0, 2**40), st.lists(times, max_size=5))
+def test_a_node_draws_no_acts_beyond_the_time(
+    given: list[dict[str, Any]], seed: int, spans: list[float]
+) -> None:
+    """Others' acts may repeat for ever."""
+    cluster = read_network(NETWORK)
+    events = read_scenario([*given, {"every_s": 1, "reset": ["east", "hub"]}], cluster)
+    scenario = Scenario(events, cluster, seed)
+    for node in cluster.nodes:
+        acts, now_ns = NodeActs(scenario, ("pause", "kill"), node.id), 0
+        for span in spans:
+            before_ns, now_ns = now_ns, now_ns + round(span * 1e9)
+            due = takewhile(lambda act: act.at_ns <= now_ns, scenario.acts())  # noqa: B023
+            assert list(acts.until(now_ns)) == [
+                act
+                for act in due
+                if act.at_ns > before_ns and act.what in ("pause", "kill") and node.id in act.one
+            ]
+
+
+@pytest.mark.parametrize("what", ["a node", "the network"])
+def test_acts_of_others_are_waited_for(cluster: Cluster, what: str) -> None:
+    """Threads that only skipped them would take a core each."""
+    event = {"every_s": 0.05, "reset": ["east", "hub"]}
+    scenario, drawn = Scenario(read_scenario([event], cluster), cluster, 0), 0
+
+    class Counting:
+        def acts(self) -> Iterator[Act]:
+            nonlocal drawn
+            for act in scenario.acts():
+                drawn += 1
+                yield act
+
+    nothing: Any = None
+    schedule: Any = Counting()
+    if what == "a node":
+        west = next(node.id for node in cluster.nodes if node.party == "west")
+        Disturbances(nothing, west, (), schedule, clock_s()).start()
+    else:
+        spec: Any = SimpleNamespace(event_schedule=schedule)
+        WanEvents(spec, nothing, {}, {}).begin(time.monotonic())
+    began_s = time.monotonic()
+    time.sleep(0.3)
+    assert 1 <= drawn <= (time.monotonic() - began_s) / 0.05 + 2
 
 
 # ---- both modes ----
@@ -267,6 +332,17 @@ def test_a_pause_delays_the_run_by_its_duration(tmp_path: Path, mode: str, node:
     assert paused.summary["faults"] == [
         {"time_s": 0.3, "what": "pause", "node": node, "for_s": 2.0}
     ]
+
+
+@pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
+def test_events_may_repeat_for_ever(tmp_path: Path, mode: str) -> None:
+    resets = "{every_s: 0.2, reset: [west, hub]}"
+    again = f"[{{every_s: 0.3, pause: east/worker0, for_s: 0.1}}, {resets}]"
+    calm = run(tmp_path / "calm", "sim", "[]", *SMALL)
+    disturbed = run(tmp_path / "again", mode, again, *SMALL)
+    for name, value in calm.parameters().items():
+        assert np.array_equal(value, disturbed.parameters()[name])
+    assert disturbed.summary["seconds"] > calm.summary["seconds"] + 0.1
 
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])

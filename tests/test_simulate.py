@@ -361,7 +361,8 @@ def test_a_scenario_disturbs_a_script(tmp_path: Path, monkeypatch: pytest.Monkey
     at_s = usual.iterations[2]["start_s"] + 0.01  # while the first worker computes
     pause = f"{{at_s: {at_s}, pause: here/worker0, for_s: 2}}"
     slow = "{at_s: 0, slow: there/worker0, times: 3, for_s: 100}"
-    results = simulated(tmp_path, TRAIN, f"scenario=[{pause},{slow}]")
+    resets = "{every_s: 0.3, reset: [there, hub]}"  # without end
+    results = simulated(tmp_path, TRAIN, f"scenario=[{pause},{slow},{resets}]")
     np.testing.assert_array_equal(results.parameters()["a"], usual.parameters()["a"])
     rows = {(row["party"], row["iteration"]): row for row in results.iterations}
     assert rows["there", 1]["compute_s"] == pytest.approx(0.3)

@@ -18,6 +18,9 @@ from geomx import _core
 from geomx.scenario import Act, NodeActs, Scenario
 
 NS = 1_000_000_000
+AHEAD_NS = 600 * NS
+"""More than a step takes."""
+
 LASTING = ("cut", "heal")
 """Acts that still apply to a process that resumes a killed one."""
 
@@ -57,12 +60,13 @@ class Disturbances(threading.Thread):
     def run(self) -> None:
         """Wait for each act in turn, and carry it out."""
         for act in self._scenario.acts():
+            # Also for acts of others: they may repeat for ever, and be the only ones that are left.
+            time.sleep(max(0.0, self._started_s + act.at_ns / NS - _core.clock_s()))
             peers = act.peers_of(self._node) & self._peers
             myself = not act.other and self._node in act.one
             past = act.at_ns / NS < self._since_s
             if (not peers and not myself) or (past and act.what not in LASTING):
                 continue
-            time.sleep(max(0.0, self._started_s + act.at_ns / NS - _core.clock_s()))
             if myself:
                 self._do_to_myself(act)
             else:
@@ -101,12 +105,13 @@ class ClockEvents:
 
     def __init__(self, clock: _core.PassClock, scenario: Scenario, node: int) -> None:
         self._clock, self._scenario = clock, scenario
-        self._pauses, self._slow = (NodeActs(scenario, what, node) for what in ("pause", "slow"))
+        self._acts = NodeActs(scenario, ("pause", "slow"), node)
 
     def tell(self, time_ns: int) -> None:
         """Tell of what begins within ten minutes of a time, in nanoseconds of the run."""
-        for act in self._pauses.coming(time_ns):
-            self._clock.pause(act.at_ns, act.at_ns + act.for_ns)
-        for act in self._slow.coming(time_ns):
-            times = self._scenario.event(act).times or 1.0
-            self._clock.slow(act.at_ns, act.at_ns + act.for_ns, times)
+        for act in self._acts.until(time_ns + AHEAD_NS):
+            end_ns = act.at_ns + act.for_ns
+            if act.what == "pause":
+                self._clock.pause(act.at_ns, end_ns)
+            else:
+                self._clock.slow(act.at_ns, end_ns, self._scenario.event(act).times or 1.0)

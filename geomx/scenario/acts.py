@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -14,7 +14,6 @@ from geomx.errors import ConfigError, near
 from geomx.scenario.events import ANY, ENDS, FIGURES, PLACES, ScenarioEvent, nodes_of
 
 NS = 1_000_000_000
-AHEAD_NS = 600 * NS  # more than a step takes
 BY_HAND = -1
 """Takes the place of the joining event's number for nodes that no event lets join."""
 
@@ -209,29 +208,32 @@ class Scenario:
 
 
 class NodeActs:
-    """A node's acts of one kind, as they come: its pauses, or when it is slow.
+    """A node's acts of some kinds, as they come.
+
+    Acts are drawn no further than a time: the next one of this node may never come while others
+    repeat.
 
     Args:
         scenario: The scenario.
-        what: The kind, of those that last.
+        kinds: Of acts on nodes.
         node: Id of the node.
     """
 
-    def __init__(self, scenario: Scenario, what: str, node: int) -> None:
-        acts = (act for act in scenario.acts() if act.what == what and node in act.one)
-        # Without an event of the kind the search would not end if others repeat.
-        self._acts = acts if scenario.has(what) else iter(())
+    def __init__(self, scenario: Scenario, kinds: Collection[str], node: int) -> None:
+        self._kinds, self._node = kinds, node
+        self._acts = scenario.acts()
         self._next = next(self._acts, None)
 
-    def coming(self, time_ns: int) -> Iterator[Act]:
-        """Yield those that begin within ten minutes of a time, in order, each once.
+    def until(self, time_ns: int) -> Iterator[Act]:
+        """Yield those up to a time, in order, each once.
 
         Args:
             time_ns: Nanoseconds since the start of the run.
         """
-        while self._next is not None and self._next.at_ns <= time_ns + AHEAD_NS:
-            yield self._next
-            self._next = next(self._acts, None)
+        while self._next is not None and self._next.at_ns <= time_ns:
+            act, self._next = self._next, next(self._acts, None)
+            if act.what in self._kinds and self._node in act.one:
+                yield act
 
 
 def _times(event: ScenarioEvent, draws: random.Random) -> Iterator[int]:

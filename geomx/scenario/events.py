@@ -163,6 +163,10 @@ def _event(given: Any, key: str, cluster: Cluster) -> ScenarioEvent:
     if (event.for_s is None) == lasts:
         remedy = f"{what} needs for_s, in seconds" if lasts else f"{what} has no duration"
         raise ConfigError(f"{key}.for_s", given.get("for_s", "null"), remedy)
+    always = what == "pause" and event.every_s is not None and not event.targets[0].startswith(ANY)
+    if always and (event.for_s or 0.0) >= (event.every_s or 0.0):
+        remedy = f"must be less than every_s={event.every_s:g}: the node would never continue"
+        raise ConfigError(f"{key}.for_s", event.for_s, remedy)
     if event.restart_s is not None and what != "kill":
         raise ConfigError(f"{key}.restart_s", event.restart_s, "is for kill only")
     if event.join is not None:
