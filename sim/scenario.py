@@ -134,8 +134,9 @@ class Acts:
         elif act.what == "traffic":
             per_s = (event.mbps or 0.0) * BYTES_PER_MBIT * PAYLOAD_SHARE
             size = event.bytes or per_s * (event.for_s or 0.0)
-            begun = (act.event, act.at_ns + act.for_ns)
-            self._traffic[begun] = world.wan.transfer(*event.targets, size, mbps=event.mbps)
+            transfer = world.wan.transfer(*event.targets, size, mbps=event.mbps)
+            if act.for_ns:
+                self._traffic[act.event, act.at_ns + act.for_ns] = transfer
         elif act.what == "quiet":
             self._traffic.pop((act.event, act.at_ns)).cancel()
         else:
