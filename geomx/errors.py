@@ -161,6 +161,7 @@ def near(word: str, allowed: Iterable[str]) -> str:
     names = sorted(map(str, allowed))
     if not names:
         return "nothing is allowed here"
-    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
+    likeness = 0.6 if len(str(word)) > 3 else 0.5  # a letter of two may be wrong
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=likeness)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{hint}allowed: {', '.join(names)}"

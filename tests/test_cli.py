@@ -477,12 +477,15 @@ def test_run_is_a_command(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().err.startswith("iterations=0: ")
 
 
-@pytest.mark.parametrize("words", [["foo"], ["plugins", "--foo"], ["report", "x", "--serve", "y"]])
+@pytest.mark.parametrize(
+    "words",
+    [["foo"], ["plugins", "--foo"], ["report", "x", "--serve", "y"], ["calibrate", "--foo"]],
+)
 def test_invalid_commands_are_one_line(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == 2
     err = capfd.readouterr().err
     assert err.count("\n") == 1
-    assert err.startswith("geomx ") and "see --help" in err
+    assert err.startswith(f"geomx {' '.join(words)}: ") and err.endswith("see --help\n")
 
 
 @pytest.mark.parametrize(

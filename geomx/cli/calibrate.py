@@ -9,7 +9,7 @@ from pathlib import Path
 from geomx import calibrate
 from geomx.calibrate.probe import serve
 from geomx.calibrate.sites import network_of, survey
-from geomx.cli.parser import Parser
+from geomx.cli.parser import Parser, line
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.terminal.output import show
@@ -40,7 +40,8 @@ def main(arguments: Sequence[str]) -> None:
         help="also measure the network between sites, by probes started there with --serve",
     )  # fmt: skip
     parser.add_argument("--serve", metavar="HOST:PORT", help="run a site's probe until Ctrl-C")
-    options = parser.parse_intermixed_args(arguments)
+    with line(["calibrate", *arguments]):
+        options = parser.parse_intermixed_args(arguments)
     if options.serve:
         serve(options.serve, show)
         return

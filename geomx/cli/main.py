@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
-from geomx.cli.parser import Parser, split
+from geomx.cli.parser import Parser, line, split
 from geomx.errors import PARTS, ConfigError, GeomxError, refused_file, unbuilt
 from geomx.imports import without_collections
 from geomx.limits.watchdog import any_abandoned, own_process
@@ -177,9 +177,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def dispatch() -> None:
         own, behind = split(arguments[0], arguments[1:])
-        options = _parser(arguments).parse_args(
-            [arguments[0], *own], argparse.Namespace(behind=behind)
-        )
+        with line(arguments):
+            options = _parser(arguments).parse_args(
+                [arguments[0], *own], argparse.Namespace(behind=behind)
+            )
         options.main(options)
 
     return _guarded(dispatch)

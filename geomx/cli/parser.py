@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple, NoReturn
 
@@ -22,9 +22,22 @@ class Parser(argparse.ArgumentParser):
         """Raise instead of printing usage.
 
         Raises:
-            UsageError: Always.
+            UsageError: Always; `line` completes it.
         """
-        raise UsageError(sys.argv[1:], f"{message}; see --help")
+        raise UsageError((), f"{message}; see --help")
+
+
+@contextlib.contextmanager
+def line(words: Sequence[str]) -> Iterator[None]:
+    """Let what a `Parser` refuses within show all words after ``geomx``.
+
+    Raises:
+        UsageError: It has refused them.
+    """
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(words, error.remedy) from None
 
 
 def split(name: str, arguments: Sequence[str]) -> tuple[list[str], list[str]]:
