@@ -45,7 +45,7 @@ class ScriptSteps:
         self._times: float | None = None  # of the usual time that this step takes; None: not asked
         schedule = simulation.experiment.event_schedule
         self._acts = NodeActs(schedule, ("pause", "kill"), worker.spec.id)
-        self._pauses: list[tuple[int, int]] = []  # beginning and duration of those that have come
+        self._pauses: list[tuple[int, int]] = []  # begin and duration, until they end
 
     @property
     def done(self) -> int:
@@ -91,6 +91,7 @@ class ScriptSteps:
 
     def _paused(self, now: int, took_ns: int) -> int:
         """Return how long the node is paused while it computes for `took_ns` from `now` on."""
+        self._pauses = [(at_ns, for_ns) for at_ns, for_ns in self._pauses if at_ns + for_ns > now]
         paused_ns, known = 0, 0
         while True:
             coming = self._acts.until(now + took_ns + paused_ns)
