@@ -494,7 +494,7 @@ def fluid_transfers(model: str, schedules: Sequence[BandwidthSchedule], delays_s
     Return the finish times in seconds under a fluid model (maxmin, CM02, LV08).
     """
 
-def tcp_transfers(congestion: str, streams: int, window_bytes: float, efficiency: float, reverse_share: float, new_connections: bool, schedules: Sequence[BandwidthSchedule], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
+def tcp_transfers(congestion: str, streams: int, window_bytes: float, efficiency: float, reverse_share: float, new_connections: bool, fifo: bool, schedules: Sequence[BandwidthSchedule], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
     """Return the finish times in seconds under the TCP model."""
 
 class FlowNetwork:
@@ -502,7 +502,7 @@ class FlowNetwork:
     The fluid model of connections over shared edges; times are integer nanoseconds.
     """
 
-    def __init__(self) -> None: ...
+    def __init__(self, fifo: bool = False) -> None: ...
 
     def add_edge(self, bytes_per_s: float, delay_ns: int = 0) -> int: ...
 
@@ -635,7 +635,7 @@ class TransferModel:
 class Fabric:
     """All nodes of an experiment over the fluid WAN, in virtual time."""
 
-    def __init__(self, seed: int, max_spans: int = 0) -> None: ...
+    def __init__(self, seed: int, max_spans: int = 0, fifo: bool = False) -> None: ...
 
     def add_edge(self, schedule: BandwidthSchedule, delay_ns: int) -> int: ...
 

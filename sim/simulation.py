@@ -94,7 +94,7 @@ class Simulation:
             experiment.cluster, experiment.selection, experiment.workload.optimizer
         )
         self.optimizer_factories = optimizers(experiment.selection)
-        self.fabric = _core.Fabric(experiment.seed, experiment.sim.max_spans)
+        self.fabric = _core.Fabric(experiment.seed, experiment.sim.max_spans, experiment.fifo)
         self._codecs = dict(experiment.costs.codecs)
         self.costs = {work: self._cost_of(work) for work in WORK}
         workload = experiment.workload

@@ -43,6 +43,7 @@ def transfer_times(
     efficiency: float = PAYLOAD_SHARE,
     reverse_share: float = 0.0,
     new_connections: bool = True,
+    fifo: bool = False,
     seed: int = 0,
 ) -> list[float]:
     """Return the times at which the last byte of each flow arrives.
@@ -65,6 +66,8 @@ def transfer_times(
         reverse_share: Bytes of acknowledgements on the way back per byte sent.
         new_connections: True: each flow opens its own connection and pays a handshake. False: the
             flows of a pair follow each other on one connection that is open from the beginning.
+        fifo: Whether edges are FIFO queues, which connections under bbr share by their rates of
+            sending (docs/model.md).
         seed: Of redraws and random outages.
 
     Returns:
@@ -128,6 +131,7 @@ def transfer_times(
             efficiency,
             reverse_share,
             new_connections,
+            fifo and congestion == "bbr",
             *plan,
         )
     )

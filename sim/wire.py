@@ -70,7 +70,7 @@ def delegate(experiment: Experiment, fabric: _core.Fabric) -> Callable[..., Wire
     model = wan_model(experiment)
     if model is None:
         return lambda *arguments: None
-    return partial(Wire, model, _core.FabricModel(fabric))
+    return partial(Wire, model, _core.FabricModel(fabric), experiment.fifo)
 
 
 def is_fluid(experiment: Experiment) -> bool:
@@ -84,23 +84,26 @@ class Wire:
     Args:
         model: The model.
         fabric: The fabric, as far as it leaves messages to a model; it has been built.
+        fifo: Whether edges are FIFO queues.
         env: SimPy's environment.
         nodes: The nodes by id.
         ids: Numbers of the edges in the fabric.
 
     Attributes:
         edges: All edges of the network, by number.
+        fifo: Whether edges are FIFO queues.
     """
 
     def __init__(
         self,
         model: WanModel,
         fabric: _core.FabricModel,
+        fifo: bool,
         env: Clock,
         nodes: tuple[NodeSpec, ...],
         ids: Mapping[Edge, int],
     ) -> None:
-        self.env = env
+        self.env, self.fifo = env, fifo
         self._model, self._fabric, self._nodes = model, fabric, nodes
         ends = sorted((number, edge) for edge, number in ids.items())
         self.edges = tuple(WanEdge(number, *edge, math.inf, 0.0) for number, edge in ends)

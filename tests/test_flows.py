@@ -348,7 +348,7 @@ def drive(network, draw, start, messages):
 
 def random_network(case):
     draw = random.Random(case["seed"])
-    network = FlowNetwork()
+    network = FlowNetwork(fifo=draw.random() < 0.5)
     edges = [
         network.add_edge(1e4 * mbps, draw.randrange(20_000_000)) for mbps in case["capacities"]
     ]

@@ -47,6 +47,7 @@ def drawn(draws: random.Random) -> dict[str, Any]:
     final = [(1000 * MS + edge, edge, 1e7) for edge in range(6)]  # so that everything ends
     pauses = [[draws.choice([0, 0, 400 * MS]) for _ in line] for line in messages]
     return {
+        "fifo": draws.random() < 0.5,
         "edges": edges, "connections": connections, "messages": messages, "starts": starts,
         "changes": [*changes, *final], "pauses": pauses,
     }  # fmt: skip
@@ -54,7 +55,7 @@ def drawn(draws: random.Random) -> dict[str, Any]:
 
 def native(case: dict[str, Any]) -> list[list[int]]:
     """Return when each message of each connection has left, by the native model."""
-    network = _core.FlowNetwork()
+    network = _core.FlowNetwork(case["fifo"])
     for rate in case["edges"]:
         network.add_edge(rate)
     for connection in case["connections"]:
@@ -103,13 +104,15 @@ def reference(case: dict[str, Any]) -> list[list[int]]:
             else:
                 begin(number)
 
-    wan = ReferenceWan(env, case["edges"], left)
+    wan = ReferenceWan(env, case["edges"], left, fifo=case["fifo"])
     for each in case["connections"]:
         hops = dict.fromkeys(each["path"], 1.0)
         for edge in each["reverse"] if each["reverse_share"] else ():
             hops[edge] = hops.get(edge, 0.0) + each["reverse_share"]
-        tcp = Tcp(each["rtt_ns"], each["congestion"], each["window_bytes"])
-        wan.connections.append(Connection(hops, tcp, each["weight"], each["priority_class"]))
+        tcp = Tcp(each["rtt_ns"], each["congestion"], each["window_bytes"], fifo=case["fifo"])
+        wan.connections.append(
+            Connection(hops, tcp, each["weight"], each["priority_class"], path=each["path"])
+        )
     for number, time in enumerate(case["starts"]):
         env.timeout(time).callbacks.append(lambda _, number=number: begin(number))
     for time, edge, rate in case["changes"]:

@@ -155,6 +155,7 @@ RATE = 80e6 / 8 * 1448 / 1500
     ("sharing", "first", "second"),
     [
         ("maxmin", 2.0, 2.0),
+        ("fifo", 2.0, 2.0),
         ({"weighted": {"party0": 3}}, 4 / 3, 2.0),
         ({"weighted": {"party0": 3, "party1": 2}}, 5 / 3, 2.0),
         ({"strict": ["party0"]}, 1.0, 2.0),
@@ -201,7 +202,7 @@ def test_background_transfers_wait_for_all_sites_of_a_strict_order(
 @pytest.mark.parametrize(
     ("rule", "sentence"),
     [
-        ("fair", "sharing must be maxmin, {weighted: {SITE: WEIGHT}} or {strict"),
+        ("fair", "sharing must be maxmin, fifo, {weighted: {SITE: WEIGHT}} or {strict"),
         ({"weighted": {"east": 2}}, "sharing.weighted.east: there is no site east"),
         ({"weighted": {"party0": 0}}, "sharing.weighted.party0 is 0; it must be more than 0"),
         ({"strict": ["party0", "party0"]}, "sharing.strict names a site twice"),
@@ -217,5 +218,20 @@ def test_live_runs_refuse_what_their_network_does_not_do() -> None:
     words = ["workload=tiny", "+network.sharing={strict:[beijing]}", "network=two_parties"]
     assert compose(words)[0].cluster.graph.graph["sharing"] == {"strict": ["beijing"]}
     for mode in ("live", "both"):
-        with pytest.raises(ConfigError, match=r"network.sharing=.*live runs share by max-min"):
+        with pytest.raises(ConfigError, match=r"network.sharing=.*no site goes first in live runs"):
             compose([*words, f"mode={mode}"])
+
+
+def test_queues_are_fifo_where_kernels_have_them() -> None:
+    words = ["workload=tiny", "network=two_parties"]
+    assert [
+        compose([*words, f"emulate={emulate}"])[0].fifo for emulate in ("shaper", "netns", "none")
+    ] == [False, True, True]
+    for rule, fifo in (("maxmin", False), ("fifo", True), ("{strict:[beijing]}", False)):
+        chosen = compose([*words, f"+network.sharing={rule}", "emulate=netns"])[0]
+        assert chosen.fifo is fifo
+    assert not compose([*words, "emulate=netns", "tcp.congestion=cubic"])[0].fifo
+    live = [*words, "+network.sharing=fifo", "mode=live"]
+    with pytest.raises(ConfigError, match=r"network.sharing=fifo: the shaper shares by max-min"):
+        compose(live)
+    compose([*live, "emulate=netns"])

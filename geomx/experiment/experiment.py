@@ -8,6 +8,7 @@ from typing import Any
 from geomx import _core
 from geomx.cluster import Cluster
 from geomx.experiment.native_parts import chosen_optimizers
+from geomx.network.sharing import served_in_order
 from geomx.options.costs import Costs
 from geomx.options.schema import (
     FaultOptions,
@@ -79,6 +80,11 @@ class Experiment:
     def __post_init__(self) -> None:
         """Set options of links that depend on the emulation."""
         self.tcp = self.tcp.over(self.emulate)
+
+    @property
+    def fifo(self) -> bool:
+        """Whether connections share edges, as FIFO queues, by their rates of sending under bbr."""
+        return self.tcp.congestion == "bbr" and served_in_order(self.cluster, self.emulate)
 
     @property
     def optimizers(self) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from geomx.errors import ConfigError
 from geomx.experiment.costs import warn_of_foreign_costs
 from geomx.experiment.experiment import Experiment
@@ -9,7 +11,7 @@ from geomx.experiment.idle_plugins import warn_of_idle_plugins
 from geomx.experiment.links import wan_ways
 from geomx.experiment.live_events import check_live_events
 from geomx.experiment.rounds import check_rounds, needs_all
-from geomx.network.sharing import SHARING
+from geomx.network.sharing import FIFO, SHARING
 from geomx.network.steps import draws_steps
 from geomx.network.warnings import LOSS_BASED, warn_of_uneven_round_trips
 from geomx.plugin.contracts import exchanges_at_once
@@ -87,12 +89,16 @@ def _check_sharing(experiment: Experiment) -> None:
     """Check that the flows of sites can share as the network says.
 
     Raises:
-        ConfigError: The run is live, where flows share as the network that carries them lets them.
+        ConfigError: The run is live, where flows share as what carries them lets them.
     """
     rule = experiment.cluster.graph.graph.get(SHARING)
-    if rule is not None and experiment.mode != "sim":
+    if rule == FIFO and experiment.mode != "sim" and experiment.emulate == "shaper":
+        remedy = "the shaper shares by max-min; choose emulate=netns or mode=sim"
+        raise ConfigError("network.sharing", rule, remedy)
+    if isinstance(rule, Mapping) and experiment.mode != "sim":
         remedy = (
-            f"live runs share by max-min; leave it out or choose mode=sim, not {experiment.mode}"
+            "no site goes first in live runs; leave it out or choose mode=sim, not "
+            f"{experiment.mode}"
         )
         raise ConfigError("network.sharing", rule, remedy)
 

@@ -12,7 +12,7 @@ from geomx.errors import near
 from geomx.network.validators import positive, refuse
 
 SHARING = "sharing"
-MAXMIN, WEIGHTED, STRICT = "maxmin", "weighted", "strict"
+MAXMIN, FIFO, WEIGHTED, STRICT = "maxmin", "fifo", "weighted", "strict"
 MOST_WEIGHT = 1e6
 
 
@@ -35,13 +35,16 @@ EQUAL = Share()
 
 
 def check_sharing(graph: nx.DiGraph) -> None:
-    """Check the rule of a network; the default one is not stored.
+    """Check the rule of a network, which keeps none where it has none.
 
     Raises:
         NetworkError: The rule is invalid, or names a site that does not exist.
     """
-    rule = graph.graph.pop(SHARING, None) or MAXMIN
-    if rule == MAXMIN:
+    rule = graph.graph.pop(SHARING, None)
+    if rule is None:
+        return
+    if rule in (MAXMIN, FIFO):
+        graph.graph[SHARING] = rule
         return
     sites = {str(data["party"]) for _, data in graph.nodes(data=True) if data.get("party")}
     one = rule if isinstance(rule, Mapping) and len(rule) == 1 else {}
@@ -61,7 +64,7 @@ def check_sharing(graph: nx.DiGraph) -> None:
         graph.graph[SHARING] = {STRICT: listed}
     else:
         refuse(
-            f"{SHARING} must be {MAXMIN}, {{{WEIGHTED}: {{SITE: WEIGHT}}}} or "
+            f"{SHARING} must be {MAXMIN}, {FIFO}, {{{WEIGHTED}: {{SITE: WEIGHT}}}} or "
             f"{{{STRICT}: [SITE, SITE]}}, not {rule}"
         )
 
@@ -70,6 +73,21 @@ def _known(site: Any, sites: set[str], where: str) -> str:
     if str(site) not in sites:
         refuse(f"{where}: there is no site {site}; {near(str(site), sorted(sites))}")
     return str(site)
+
+
+def served_in_order(cluster: Cluster, emulate: str) -> bool:
+    """Return whether edges are FIFO queues, which connections share by their rates of sending.
+
+    Args:
+        cluster: The nodes and their network.
+        emulate: What stands for the network in live runs. The shaper gives equal shares; the
+            queues of kernels and routers serve packets in the order of arrival.
+
+    Returns:
+        What the network says, or else whether the emulation has such queues.
+    """
+    rule = cluster.graph.graph.get(SHARING)
+    return rule == FIFO if rule is not None else emulate != "shaper"
 
 
 def share_of(cluster: Cluster, source: NodeSpec, target: NodeSpec) -> Share:
@@ -85,7 +103,7 @@ def share_of(cluster: Cluster, source: NodeSpec, target: NodeSpec) -> Share:
         central.
     """
     rule = cluster.graph.graph.get(SHARING)
-    if rule is None:
+    if not isinstance(rule, Mapping):
         return EQUAL
     central = source.role not in ("worker", "server")
     site = target.party if central else source.party

@@ -77,10 +77,13 @@ class Wire(Protocol):
     Attributes:
         env: SimPy's environment, in whole nanoseconds.
         edges: All edges of the network.
+        fifo: Whether edges are FIFO queues, as those of kernels and routers, which connections
+            share by their rates of sending; otherwise by max-min.
     """
 
     env: Any
     edges: tuple[WanEdge, ...]
+    fifo: bool
 
     def left(self, connection: WanConnection, *, arrives: bool = True, lost: bool = False) -> None:
         """Report that the last byte of a connection's message has left its sender.

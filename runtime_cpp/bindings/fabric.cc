@@ -144,7 +144,8 @@ void init_fabric(nb::module_& m) {
 
   nb::class_<Fabric> fabric(m, "Fabric", "All nodes of an experiment over the fluid WAN, in virtual time.");
   fabric
-      .def(nb::init<std::uint64_t, std::size_t>(), "seed"_a, "max_spans"_a = 0)
+      .def(nb::init<std::uint64_t, std::size_t, bool>(), "seed"_a, "max_spans"_a = 0,
+           "fifo"_a = false)
       .def("add_edge", &Fabric::AddEdge, "schedule"_a, "delay_ns"_a)
       .def("add_node",
            [](Fabric& self, NodeConfig config, std::shared_ptr<const Costs> costs) {

@@ -188,24 +188,24 @@ datagrams, lower ones of which go first.)")
   m.def(
       "tcp_transfers",
       [](const std::string& congestion, int streams, double window_bytes, double efficiency,
-         double reverse_share, bool new_connections,
+         double reverse_share, bool new_connections, bool fifo,
          const Schedules& schedules, const Numbers& delays_s, Paths paths, Paths reverses,
          const Numbers& losses, const std::vector<std::uint32_t>& route, const Numbers& bytes,
          const Numbers& starts_s) {
         nb::gil_scoped_release unlocked;
         TcpModel model{CongestionNamed(congestion), streams, window_bytes, efficiency,
-                       reverse_share, new_connections};
+                       reverse_share, new_connections, fifo};
         return TcpTransfers(Edges(schedules, delays_s),
                             Routes(std::move(paths), std::move(reverses), losses),
                             Transfers(route, bytes, starts_s), model);
       },
       "congestion"_a, "streams"_a, "window_bytes"_a, "efficiency"_a, "reverse_share"_a,
-      "new_connections"_a, "schedules"_a, "delays_s"_a, "paths"_a, "reverses"_a,
+      "new_connections"_a, "fifo"_a, "schedules"_a, "delays_s"_a, "paths"_a, "reverses"_a,
       "losses"_a, "route"_a, "bytes"_a, "starts_s"_a, "Return the finish times in seconds under the TCP model.");
 
   nb::class_<FlowNetwork>(m, "FlowNetwork",
                           "The fluid model of connections over shared edges; times are integer nanoseconds.")
-      .def(nb::init<>())
+      .def(nb::init<bool>(), "fifo"_a = false)
       .def("add_edge", &FlowNetwork::AddEdge, "bytes_per_s"_a, "delay_ns"_a = 0)
       .def(
           "add_connection",

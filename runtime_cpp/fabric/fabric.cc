@@ -7,8 +7,8 @@
 
 namespace geomx {
 
-Fabric::Fabric(std::uint64_t seed, std::size_t max_spans)
-    : spans_(max_spans), random_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}
+Fabric::Fabric(std::uint64_t seed, std::size_t max_spans, bool fifo)
+    : network_(fifo), spans_(max_spans), random_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}
 
 double Fabric::Draw() {  // splitmix64
   std::uint64_t x = (random_ += 0x9e3779b97f4a7c15u);

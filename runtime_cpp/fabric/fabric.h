@@ -45,8 +45,8 @@ struct LinkStats {
 
 class Fabric {
  public:
-  // `seed` drives losses and jitter. At most `max_spans` spans are kept.
-  explicit Fabric(std::uint64_t seed, std::size_t max_spans = 0);
+  // `seed` drives losses and jitter. At most `max_spans` spans are kept. `fifo`: edges are FIFO queues.
+  explicit Fabric(std::uint64_t seed, std::size_t max_spans = 0, bool fifo = false);
   Fabric(const Fabric&) = delete;
   Fabric& operator=(const Fabric&) = delete;
 

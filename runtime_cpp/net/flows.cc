@@ -21,6 +21,7 @@ EdgeId FlowNetwork::AddEdge(double bytes_per_s, Time delay) {
   if (delay < 0) throw std::invalid_argument("an edge's delay must not be negative");
   delays_.push_back(delay);
   uses_.emplace_back();
+  crossings_.push_back(0);
   return solver_.AddEdge(bytes_per_s);
 }
 
@@ -37,12 +38,15 @@ void FlowNetwork::Change(ConnectionId id, const ConnectionOptions& options, Time
   MoveTo(now);
   Connection& connection = connections_.at(id);
   const bool idle = connection.state == State::kIdle;
+  const bool counted = connection.counted;
   if (!idle) {
     Integrate(connection);
     Release(connection);
   }
+  Count(connection, false);
   solver_.MoveStream(id, Configure(connection, options), options.priority_class);
   connection.ramp.Change(RampOf(connection, options), now);
+  if (counted) Count(connection, true);
   if (delegated_) {
     options_[id] = options;
     calls_.push_back({ModelCall::Kind::kChanged, id});
@@ -51,6 +55,7 @@ void FlowNetwork::Change(ConnectionId id, const ConnectionOptions& options, Time
   }
   if (idle) return;
   Occupy(connection);
+  connection.share = ShareOf(connection);
   connection.stale = true;
   Touch(id);
 }
@@ -116,6 +121,7 @@ RampOptions FlowNetwork::RampOf(const Connection& connection,
                                 const ConnectionOptions& options) const {
   RampOptions ramp = options.ramp;
   ramp.rtt = connection.rtt;
+  ramp.fifo = fifo_;
   return ramp;
 }
 
@@ -152,6 +158,8 @@ void FlowNetwork::Start(ConnectionId id, double bytes, Time now) {
       connection.left = bytes;
       connection.anchor = now;
       connection.ramp.Begin(now);
+      Count(connection, true);
+      connection.share = ShareOf(connection);
       connection.stale = true;
       Occupy(connection);
       Touch(id);
@@ -213,6 +221,7 @@ void FlowNetwork::Advance(Time now, std::vector<ConnectionId>* completed) {
     if (connection.ramp_at <= now_) {
       Integrate(connection);
       connection.ramp_at = kNever;
+      connection.share = ShareOf(connection);
       connection.stale = true;
     }
     Touch(id);
@@ -239,7 +248,7 @@ void FlowNetwork::Settle() {
       connection.touched = false;
       if (connection.state == State::kBusy) {
         if (delegated_) continue;
-        solver_.SetDemand(id, connection.weight, Cap(connection));
+        solver_.SetDemand(id, connection.share, Cap(connection));
         continue;
       }
       Integrate(connection);
@@ -249,7 +258,7 @@ void FlowNetwork::Settle() {
       connection.ramp_at = kNever;
       connection.stale = false;
       Release(connection);
-      solver_.SetDemand(id, connection.weight, 0.0);
+      solver_.SetDemand(id, connection.share, 0.0);
       events_.Remove(id);
     }
     if (solver_.dirty()) {

@@ -22,6 +22,9 @@
 // call with a later `now` shows that the instant is over). The last byte arrives `Delay(connection)`
 // after it left; the driver delivers the message.
 //
+// Where edges are FIFO queues, bbr's connections share them in proportion to the rates at which they
+// send instead of equally (fifo.cc; docs/model.md has the reasons).
+//
 // Times are integer nanoseconds and must not decrease. Skipping an event, or starting a busy
 // connection, is an error (std::logic_error). A completion is rounded up to the next nanosecond; the
 // rounding error is carried over to the following message, so that errors do not accumulate.
@@ -69,6 +72,9 @@ struct ModelCall {
 
 class FlowNetwork {
  public:
+  // `fifo`: edges are FIFO queues.
+  explicit FlowNetwork(bool fifo = false) : fifo_(fifo) {}
+
   // `bytes_per_s` may be infinite; `delay` is one way.
   EdgeId AddEdge(double bytes_per_s, Time delay);
 
@@ -154,10 +160,12 @@ class FlowNetwork {
   struct alignas(64) Connection {
     TcpRamp ramp;
     double weight = 1.0, efficiency = 1.0;
+    double share = 1.0;       // `weight` times, of FIFO queues, the rate of sending
     Time delay = 0, rtt = 0;
     State state = State::kIdle;
     bool touched = false;     // listed in `touched_`
     bool stale = false;       // its event times are to be computed again
+    bool counted = false;     // in `crossings_`
     double rate = 0.0;        // payload bytes/s since `anchor`
     Time anchor = 0;          // the time of `left`
     double left = 0.0;        // payload bytes of the message at `anchor`
@@ -174,6 +182,8 @@ class FlowNetwork {
 
   // Checks and applies options, but those that the ramp keeps. Returns the hops for the solver.
   std::vector<Hop> Configure(Connection& connection, const ConnectionOptions& options);
+  double ShareOf(const Connection& connection) const;  // its weight at present
+  void Count(Connection& connection, bool present);  // in `crossings_`
   RampOptions RampOf(const Connection& connection, const ConnectionOptions& options) const;
   void Occupy(const Connection& connection);   // its edges, from now on
   void Release(const Connection& connection);
@@ -193,6 +203,7 @@ class FlowNetwork {
   std::vector<Time> delays_;
   std::vector<Use> uses_;                // by edge
   std::vector<EdgeId> paths_;            // of all connections
+  std::vector<int> crossings_;           // by edge: windowed connections over it that ever sent
   std::vector<Connection> connections_;
   IndexedHeap<Time> events_;
   std::vector<ConnectionId> due_;        // of the last Advance
@@ -200,6 +211,7 @@ class FlowNetwork {
   IdList settling_;
   Time now_ = 0;
   std::uint64_t solves_ = 0;
+  bool fifo_;
   bool delegated_ = false;
   std::vector<ModelCall> calls_;
   std::vector<ConnectionOptions> options_;  // by connection, where delegated

@@ -16,6 +16,7 @@ namespace {
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kSlack = 1e-9;
 constexpr double kSame = 1e-12;  // two results for one rate that differ by rounding only
+constexpr double kSmall = 1e-3;  // of a weight; less is not computed as a difference
 constexpr int kLocalAttempts = 3;
 
 }  // namespace
@@ -316,7 +317,15 @@ void MaxMin::Freeze(StreamId id, double level, std::int32_t bottleneck) {
     if (edge.capacity == kInfinite) continue;
     edge.free = std::max(edge.free - hop.share * stream.rate, 0.0);
     edge.weight -= hop.share * stream.weight;
-    --edge.open;
+    if (--edge.open > 0 && edge.weight < kSmall * hop.share * stream.weight) Weigh(edge);
+  }
+}
+
+void MaxMin::Weigh(Edge& edge) const {
+  edge.weight = 0.0;
+  for (const Member& member : edge.members) {
+    const Stream& stream = streams_[member.stream];
+    if (stream.open) edge.weight += Share(member) * stream.weight;
   }
 }
 

@@ -131,6 +131,7 @@ class MaxMin {
   void ChooseComponent(int priority_class);
   void Fill(int priority_class);               // progressive filling of the chosen set
   void Freeze(StreamId id, double level, std::int32_t bottleneck);
+  void Weigh(Edge& edge) const;                // sums its open streams' weights
   bool Expand(int priority_class);             // adds violators; false if there is none
 
   std::vector<Edge> edges_;

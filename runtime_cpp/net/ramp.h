@@ -48,29 +48,29 @@
 //   loss, all         the share p of what is sent is sent again       follows; BBR tolerates loss
 //                                                                     below ~15 %
 //   sharing           equal (bbr); 1 / RTT (cubic, reno)              Lakshman and Madhow 1997
+//   sharing of FIFO   bbr: in proportion to the rate of sending, that a queue serves in the order of
+//   queues            is 2.885 E as long as it paces, and           arrival; measured
+//                     (2 E RTT + 16 segments) / (2 RTT) afterwards:
+//                     the window, sent in a round trip and as long
+//                     in the queue
 //
 // Sans-IO: time is an argument, never a call.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
-#include <stdexcept>
-#include <string_view>
 
 #include "core/digest.h"
 #include "core/types.h"
+#include "net/congestion.h"
 
 namespace geomx::net {
 
-inline constexpr double kSegmentBytes = 1448.0;              // payload of one full frame
 inline constexpr double kPayloadShare = 1448.0 / 1500.0;     // payload bytes per byte on the link
 inline constexpr double kInitialWindow = 10 * kSegmentBytes;
 inline constexpr double kWindowLimit = 2.75e6;               // bytes; measured by calibration
-inline constexpr Time kLocalRtt = 1000;                      // below 1 us no window limits a connection
 // A growing window leaves no faster than a 100 Gbit/s card sends: on an edge without limit it would
 // otherwise be gone within the nanosecond to which events are rounded, and more with it.
 inline constexpr double kBurstRate = 12.5e9;                 // bytes/s
@@ -82,48 +82,16 @@ inline constexpr double kQuantumSeconds = 1.0 / 1024;        // or what bbr pace
 inline constexpr double kNews = 1.0001;                      // a larger factor changes the pace
 inline constexpr double kFullGrowth = 1.25;                  // a round below it finds the path full
 inline constexpr int kFullRounds = 3;                        // after this many of them the path is full
+inline constexpr double kWindowGain = 2.0;                   // of E RTT, bbr's window afterwards;
+inline constexpr double kWindowSpare = 16 * kSegmentBytes;   // and what Linux adds for bundled ACKs
 inline constexpr Time kRtoMargin = 200 * kMillisecond;
 inline constexpr double kCalmer = 0.75;                      // of the timeout's V, per round
 inline constexpr double kUnpacedGrowth = 1.2;                // of W_max, without pacing: see above
-inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-enum class Congestion : std::uint8_t { kBbr, kCubic, kReno };
-
-inline constexpr const char* kCongestionNames[] = {"bbr", "cubic", "reno"};  // in the order above
-
-inline const char* Name(Congestion congestion) {
-  return kCongestionNames[static_cast<std::size_t>(congestion)];
-}
-// Throws std::invalid_argument for a name that is not one of bbr, cubic, reno.
-inline Congestion CongestionNamed(std::string_view name) {
-  const auto found = std::ranges::find(kCongestionNames, name);
-  if (found == std::end(kCongestionNames)) {
-    throw std::invalid_argument("congestion control is one of bbr, cubic, reno");
-  }
-  return static_cast<Congestion>(found - kCongestionNames);
-}
-
-// The weight of a connection where several share a link.
-inline double SharingWeight(Congestion congestion, Time rtt) {
-  if (congestion == Congestion::kBbr) return 1.0;
-  return static_cast<double>(kSecond) / static_cast<double>(std::max(rtt, kLocalRtt));
-}
-
-// Payload bytes/s that random loss of a share `loss` of the packets leaves to one connection whose
-// share of the link would be unlimited: no limit for a control that does not read loss as congestion.
-// What is sent again takes its share of the link besides, under any control.
-inline double LossRateCap(Congestion congestion, Time rtt, double loss) {
-  if (loss <= 0.0 || congestion == Congestion::kBbr) return std::numeric_limits<double>::infinity();
-  const double rtt_s = static_cast<double>(std::max(rtt, kLocalRtt)) / kSecond;
-  const double reno = 1.22 / std::sqrt(loss);
-  const double cubic = 1.054 * std::pow(rtt_s / loss, 0.75);
-  const double segments = congestion == Congestion::kReno ? reno : std::max(reno, cubic);
-  return segments * kSegmentBytes / rtt_s;
-}
 
 struct RampOptions {
   Time rtt = 0;
   Congestion congestion = Congestion::kBbr;
+  bool fifo = false;                       // SendingRate decides its share of the edges
   double initial_window = kInitialWindow;  // bytes
   double window_limit = kWindowLimit;      // bytes; infinite: no window at all
   double rate_limit = kInfinity;           // bytes/s, for loss (LossRateCap) or pacing
@@ -141,6 +109,7 @@ class TcpRamp {
   // The connection has data to send again. Applies the effects of idle time since `End`.
   void Begin(Time now) {
     if (!limited_) return;
+    begun_ = now;
     ahead_ = used_ ? std::min(Ahead(0.0, now), Quantum()) : floor_;
     if (!used_) {
       round_start_ = now;
@@ -225,14 +194,25 @@ class TcpRamp {
     return std::min({options_.rate_limit, kBurstRate, Free() ? kInfinity : Pace()});
   }
 
-  // The time at which `RateCap` changes if bytes keep leaving at `rate`; kNever if it does not.
-  // Valid at the time of the last call.
+  // Payload bytes/s at which bbr sends while it may: its share of a queue that serves connections in
+  // the order of arrival. 0 under other controls, and without a window.
+  double SendingRate() const {
+    if (!limited_ || options_.congestion != Congestion::kBbr) return 0.0;
+    if (Paced()) return Pace();
+    const double rtt = Seconds(options_.rtt);
+    return (kWindowGain * estimate_ * rtt + kWindowSpare) / (2 * rtt);
+  }
+
+  // The time at which `RateCap` changes if bytes keep leaving at `rate`, or, of a connection of FIFO
+  // queues, `SendingRate`; kNever if they do not. Valid at the time of the last call.
   Time NextChange(double rate) const {
-    if (!limited_ || Smooth()) return kNever;
+    if (!limited_) return kNever;
     const Time round_end = round_start_ + options_.rtt;
+    const Time learns = options_.fifo && Learns(rate) ? round_end : kNever;
+    if (Smooth()) return learns;
     if (UsedUp()) return round_end;
-    if (rate <= 0.0) return kNever;
-    Time paced = rate >= Pace() * (1 - 1e-9) ? round_end : kNever;  // then the estimate grows
+    if (rate <= 0.0) return learns;
+    Time paced = rate >= Pace() * (1 - 1e-9) ? round_end : learns;  // then the estimate grows
     if (Free() && rate > Pace()) paced = std::min(paced, After(ahead_ / (rate - Pace())));
     const double until_used_up = (Allowed() - round_sent_) / rate;
     if (until_used_up < Seconds(round_end - last_)) {
@@ -250,10 +230,12 @@ class TcpRamp {
     digest.Add(std::uint64_t{used_});
     if (!limited_ || !used_) return;
     digest.Add(window_);
-    if (Smooth() && options_.congestion == Congestion::kBbr && full_rounds_ == kFullRounds) {
+    const bool full = options_.congestion == Congestion::kBbr && full_rounds_ == kFullRounds;
+    if (Smooth() && full && !options_.fifo) {
       digest.Moment(last_);
       return;
     }
+    if (options_.fifo && !full) digest.Moment(begun_);
     digest.Add(estimate_);
     digest.Add(std::uint64_t(full_rounds_));
     digest.Add(ahead_);
@@ -316,6 +298,13 @@ class TcpRamp {
     if (variation_ < static_cast<double>(kMillisecond)) variation_ = 0.0;
   }
 
+  // Returns true if this round, sending at `rate` from now on, may change what it knows of the path.
+  bool Learns(double rate) const {
+    const double sent = round_sent_ + rate * Seconds(round_start_ + options_.rtt - last_);
+    const bool more = sent > kNews * estimate_ * Seconds(options_.rtt);
+    return options_.congestion == Congestion::kBbr && sent > 0.5 && (Paced() || more);
+  }
+
   bool Paced() const {
     return options_.congestion == Congestion::kBbr && full_rounds_ < kFullRounds;
   }
@@ -340,6 +329,13 @@ class TcpRamp {
   // Returns true if it may send unpaced now. Half a byte tolerates rounding.
   bool Free() const { return ahead_ > 0.5 && Paced(); }
 
+  // Returns true if a round of `sent` bytes may find the path full: Linux does not count what was sent
+  // before the first acknowledgement after a pause (tcp_rate_check_app_limited). Where only the pace
+  // depends on it, that is left out.
+  bool Tells(double sent) const {
+    return !options_.fifo || (sent > 0.5 && round_start_ >= begun_ + options_.rtt);
+  }
+
   // `sent` bytes left in each of several consecutive rounds. Rounds that the window has ended say
   // nothing about the path's capacity.
   void LearnRounds(double sent, Time rounds) {
@@ -347,7 +343,7 @@ class TcpRamp {
     const double rate = rounds > 1 ? sent / Seconds(options_.rtt) : Rate(sent, spread);
     spread_before_ = spread;
     sent_before_ = sent;
-    if (full_rounds_ < kFullRounds && sent < Allowed() - 0.5) {
+    if (full_rounds_ < kFullRounds && sent < Allowed() - 0.5 && Tells(sent)) {
       const bool more = rate >= kFullGrowth * estimate_;
       const Time found = (more ? 0 : full_rounds_ + 1) + rounds - 1;
       full_rounds_ = static_cast<int>(std::min<Time>(found, kFullRounds));
@@ -386,6 +382,7 @@ class TcpRamp {
   double round_sent_ = 0.0;
   Time round_start_ = 0;
   Time last_ = 0;           // of the last Begin, Sent or End
+  Time begun_ = 0;          // the last Begin
   bool used_ = false;       // Begin was called before
   double ahead_ = 0.0;      // bytes that may leave unpaced
   double estimate_ = 0.0;   // bytes/s, bbr's: the most that was delivered

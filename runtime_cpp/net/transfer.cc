@@ -184,7 +184,7 @@ std::vector<double> TcpTransfers(const std::vector<TransferEdge>& edges,
                                  const std::vector<TransferRoute>& routes,
                                  const std::vector<Transfer>& transfers, const TcpModel& model) {
   Check(routes, transfers);
-  FlowNetwork network;
+  FlowNetwork network(model.fifo);
   BandwidthSchedules schedules;
   for (const TransferEdge& edge : edges) {
     const double rate = BandwidthSchedule(edge.schedule).At(0);

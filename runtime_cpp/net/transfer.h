@@ -63,6 +63,7 @@ struct TcpModel {
   // true: every flow opens a connection of its own and pays a handshake. false: the flows of a route
   // follow each other, in order of start, on one connection that was opened before the first.
   bool new_connections = true;
+  bool fifo = false;                   // edges are FIFO queues
 };
 
 // Finish times in seconds, in the order of `transfers`; infinite for a flow that never ends (an edge

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from geomx.plugin.wan import WanConnection, WanEdge, WanModel, Wire
 from geomx.sim.reference.tcp import Tcp
@@ -18,22 +18,26 @@ class ReferenceModel(WanModel):
         super().begin(wire)
         self._numbers: dict[WanConnection, int] = {}  # in the order of their first messages
         self._order: list[WanConnection] = []
+        self._latest: dict[int, WanConnection] = {}  # by its number in the fabric
         capacities = [edge.bytes_per_s for edge in wire.edges]
-        self._wan = ReferenceWan(wire.env, capacities, self._left, self._rated)
+        self._wan = ReferenceWan(wire.env, capacities, self._left, self._rated, wire.fifo)
 
     def start(self, connection: WanConnection, size_bytes: float) -> None:
         """See `WanModel.start`."""
         if connection not in self._numbers:
+            if (old := self._latest.get(connection.number)) is not None:
+                self._wan.connections[self._numbers[old]].used = False
+            self._latest[connection.number] = connection
             self._numbers[connection] = len(self._order)
             self._order.append(connection)
             tcp = Tcp(
                 round(connection.rtt_s * NS), connection.congestion, connection.window_bytes,
-                connection.rate_limit, connection.first_window_bytes,
+                connection.rate_limit, connection.first_window_bytes, self.wire.fifo,
             )  # fmt: skip
             self._wan.connections.append(
                 Connection(
                     _hops(connection), tcp, connection.weight, connection.priority_class,
-                    connection.efficiency,
+                    connection.efficiency, _path(connection),
                 )
             )  # fmt: skip
         self._wan.start(self._numbers[connection], size_bytes)
@@ -53,6 +57,7 @@ class ReferenceModel(WanModel):
         self._wan.change(
             self._numbers[connection],
             hops=_hops(connection),
+            path=_path(connection),
             rtt_ns=round(connection.rtt_s * NS),
             window_limit=connection.window_bytes,
             rate_limit=connection.rate_limit,
@@ -68,3 +73,7 @@ class ReferenceModel(WanModel):
 
 def _hops(connection: WanConnection) -> Mapping[int, float]:
     return {edge.number: 1.0 for edge in connection.edges}
+
+
+def _path(connection: WanConnection) -> Sequence[int]:
+    return [edge.number for edge in connection.edges]

@@ -23,6 +23,8 @@ RTO_MARGIN_NS = 200_000_000
 CALMER = 0.75
 """What a round leaves of the timeout's first addition."""
 UNPACED_GROWTH = 1.2
+WINDOW_GAIN, WINDOW_SPARE = 2.0, 16 * SEGMENT
+"""bbr's window once it does not pace: of what is under way, and besides."""
 
 
 class Tcp:
@@ -34,6 +36,7 @@ class Tcp:
         window_limit: Upper bound of the window; infinite: no window.
         rate_limit: Upper bound of the rate.
         first_window: Window at the beginning.
+        fifo: Whether `sending_rate` decides its share of the edges.
     """
 
     def __init__(
@@ -43,13 +46,15 @@ class Tcp:
         window_limit: float = WINDOW_LIMIT,
         rate_limit: float = math.inf,
         first_window: float = INITIAL_WINDOW,
+        fifo: bool = False,
     ) -> None:
-        self.rtt_ns, self.bbr = rtt_ns, congestion == "bbr"
+        self.rtt_ns, self.bbr, self.fifo = rtt_ns, congestion == "bbr", fifo
         self.limit, self.rate_limit = window_limit, rate_limit
         self.limited = rtt_ns >= LOCAL_RTT_NS and window_limit < math.inf
         self.window = self.floor = min(first_window, window_limit)
         self.sent = 0.0  # in this round
         self.round_ns = self.last_ns = 0  # beginning of the round; the last call
+        self.begun_ns = 0  # the last call of `begin`
         self.used = self.fresh = False  # fresh: the first round after a pause
         self.ahead = 0.0  # bytes that may leave unpaced
         self.estimate = 0.0  # bbr's, bytes/s
@@ -65,6 +70,7 @@ class Tcp:
         """The connection has data to send again."""
         if not self.limited:
             return
+        self.begun_ns = now
         self.ahead = min(self._ahead(0.0, now), self._quantum) if self.used else self.floor
         if not self.used:
             self.round_ns, self.fresh = now, True
@@ -137,22 +143,39 @@ class Tcp:
             return 0.0
         return min(self.rate_limit, BURST_RATE, math.inf if self._free else self._pace)
 
+    def sending_rate(self) -> float:
+        """Return at how many bytes/s bbr sends while it may; 0 under other controls."""
+        if not self.limited or not self.bbr:
+            return 0.0
+        if self._paced:
+            return self._pace
+        rtt_s = self.rtt_ns / NS
+        return (WINDOW_GAIN * self.estimate * rtt_s + WINDOW_SPARE) / (2 * rtt_s)
+
     def change_ns(self, rate: float) -> float:
-        """Return when `cap` changes if bytes keep leaving at `rate`; infinite if never."""
-        if not self.limited or self._smooth:
+        """Return when `cap` changes if bytes keep leaving at `rate`; infinite if never.
+
+        Of FIFO queues, `sending_rate` counts as well.
+        """
+        if not self.limited:
             return math.inf
         round_end = self.round_ns + self.rtt_ns
+        sent = self.sent + rate * (round_end - self.last_ns) / NS
+        more = sent > NEWS * self.estimate * (self.rtt_ns / NS)
+        learns = self.fifo and self.bbr and sent > 0.5 and (self._paced or more)
+        otherwise: float = round_end if learns else math.inf
+        if self._smooth:
+            return otherwise
         if self._used_up:
             return round_end
         if rate <= 0.0:
-            return math.inf
-        paced: float = round_end if rate >= self._pace * (1 - 1e-9) else math.inf
+            return otherwise
+        paced: float = round_end if rate >= self._pace * (1 - 1e-9) else otherwise
         if self._free and rate > self._pace:
             paced = min(paced, self._after(self.ahead / (rate - self._pace)))
         until_used_up_s = (self._allowed - self.sent) / rate
         if until_used_up_s < (round_end - self.last_ns) / NS:
             return min(paced, round_end, self._after(until_used_up_s))
-        sent = self.sent + rate * (round_end - self.last_ns) / NS
         allowed = min(self._grown(sent), self.limit)
         stalls = rate * (self.rtt_ns / NS) > allowed
         return min(paced, round_end) if stalls else paced
@@ -226,7 +249,8 @@ class Tcp:
         spread_ns = self.spread_ns if self._used_up else self.rtt_ns
         rate = self._rate(sent, spread_ns) if rounds == 1 else sent / (self.rtt_ns / NS)
         self.spread_before_ns, self.sent_before = spread_ns, sent
-        if self.full_rounds < FULL_ROUNDS and sent < self._allowed - 0.5:
+        tells = not self.fifo or (sent > 0.5 and self.round_ns >= self.begun_ns + self.rtt_ns)
+        if self.full_rounds < FULL_ROUNDS and sent < self._allowed - 0.5 and tells:
             grows = rate >= FULL_GROWTH * self.estimate
             found = (0 if grows else self.full_rounds + 1) + rounds - 1
             self.full_rounds = min(found, FULL_ROUNDS)

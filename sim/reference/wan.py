@@ -36,12 +36,15 @@ class Connection:
         weight: Its share of an edge.
         priority_class: Lower classes are served first.
         efficiency: Payload bytes per byte on the edges.
+        path: Its edges in order; for FIFO queues.
         left: Payload bytes of its message that had not left at `since_ns`; None: no message.
         rate: Payload bytes/s from then on.
         since_ns: When progress was counted last.
         done_ns: When the message's last byte leaves.
         change_ns: When the window's cap changes.
         ended: Whether its message has ended in this instant.
+        share: `weight` times, of FIFO queues, the rate of sending when that was looked at last.
+        used: Whether it ever had a message.
     """
 
     hops: Mapping[int, float]
@@ -49,12 +52,15 @@ class Connection:
     weight: float = 1.0
     priority_class: int = 0
     efficiency: float = 1448 / 1500
+    path: Sequence[int] = ()
     left: float | None = None
     rate: float = 0.0
     since_ns: int = 0
     done_ns: float = math.inf
     change_ns: float = math.inf
     ended: bool = False
+    share: float = 1.0
+    used: bool = False
 
     @property
     def cap(self) -> float:
@@ -70,6 +76,7 @@ class ReferenceWan:
         capacities: Of the edges, in bytes/s.
         left: Called with a connection whose message's last byte has left; it may start the next.
         rated: Called with a connection that has a message and a new rate.
+        fifo: Whether edges are FIFO queues.
     """
 
     def __init__(
@@ -78,8 +85,9 @@ class ReferenceWan:
         capacities: Sequence[float],
         left: Callable[[int], None],
         rated: Callable[[int, float], None] = lambda number, rate: None,
+        fifo: bool = False,
     ) -> None:
-        self._env, self._left, self._rated = env, left, rated
+        self._env, self._left, self._rated, self._fifo = env, left, rated, fifo
         self.capacities = list(capacities)
         self.connections: list[Connection] = []
         self._ending = False  # the end of this instant is scheduled
@@ -94,6 +102,8 @@ class ReferenceWan:
         else:
             connection.left, connection.since_ns = size, now
             connection.tcp.begin(now)
+            connection.used = True
+            connection.share = self._share_of(connection)
         self._end_instant()
 
     def set_capacity(self, edge: int, bytes_per_s: float) -> None:
@@ -102,15 +112,17 @@ class ReferenceWan:
         self._end_instant()
 
     def change(
-        self, number: int, *, hops: Mapping[int, float], rtt_ns: int, window_limit: float,
-        rate_limit: float, weight: float, priority_class: int, efficiency: float,
+        self, number: int, *, hops: Mapping[int, float], path: Sequence[int], rtt_ns: int,
+        window_limit: float, rate_limit: float, weight: float, priority_class: int,
+        efficiency: float,
     ) -> None:  # fmt: skip
         """Change way, share and limits of a connection; its window and its message stay."""
         connection = self.connections[number]
         self._progress(connection)
-        connection.hops, connection.weight = hops, weight
+        connection.hops, connection.path, connection.weight = hops, path, weight
         connection.priority_class, connection.efficiency = priority_class, efficiency
         connection.tcp.change(rtt_ns, window_limit, rate_limit, self._env.now)
+        connection.share = self._share_of(connection)
         self._end_instant()
 
     def cancel(self, number: int) -> None:
@@ -156,7 +168,7 @@ class ReferenceWan:
         """Set the rates; return whether a cap has changed meanwhile."""
         caps = [connection.cap for connection in sending]
         streams = [
-            Stream(connection.hops, connection.weight, cap, connection.priority_class)
+            Stream(connection.hops, connection.share, cap, connection.priority_class)
             for connection, cap in zip(sending, caps, strict=True)
         ]
         for connection, bytes_per_s in zip(sending, share(self.capacities, streams), strict=True):
@@ -165,6 +177,30 @@ class ReferenceWan:
                 self._progress(connection)
                 connection.rate = rate
         return caps != [connection.cap for connection in sending]
+
+    def _share_of(self, connection: Connection) -> float:
+        """Return what a connection has in proportion, decided where it meets most others."""
+        if not self._fifo:
+            return connection.weight
+        crossings = {
+            edge: sum(
+                edge in other.path
+                for other in self.connections
+                if other.used and other.tcp.limit < math.inf
+            )
+            for edge in connection.path
+            if self.capacities[edge] < math.inf
+        }
+        if not any(crossings.values()):
+            return connection.weight
+        meets = max(crossings, key=crossings.__getitem__)
+        capacity = self.capacities[meets]
+        before = connection.path[: connection.path.index(meets)]
+        rate = connection.tcp.sending_rate() or capacity / crossings[meets]
+        upstream = min((self.capacities[edge] for edge in before), default=math.inf)
+        if connection.tcp.bbr and upstream < capacity:
+            rate = capacity
+        return connection.weight * max(rate, 1.0)
 
     def _progress(self, connection: Connection) -> None:
         """Count what has left until now."""
@@ -202,6 +238,7 @@ class ReferenceWan:
                 done.append(which)
             elif connection.change_ns <= now:
                 self._progress(connection)
+                connection.share = self._share_of(connection)
         self._end_instant()
         for which in done:
             self._left(which)
