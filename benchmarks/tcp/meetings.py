@@ -180,7 +180,9 @@ def modelled(star: Star, congestion: str, began_s: np.ndarray) -> np.ndarray:
         for row in began_s
         for leaf, start_s in enumerate(row)
     ]
-    ends = transfer_times(star.graph(), flows, congestion=congestion, new_connections=False)
+    ends = transfer_times(
+        star.graph(), flows, congestion=congestion, new_connections=False, fifo=True
+    )
     return np.array(ends).reshape(began_s.shape)
 
 
