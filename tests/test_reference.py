@@ -110,9 +110,7 @@ def reference(case: dict[str, Any]) -> list[list[int]]:
         for edge in each["reverse"] if each["reverse_share"] else ():
             hops[edge] = hops.get(edge, 0.0) + each["reverse_share"]
         tcp = Tcp(each["rtt_ns"], each["congestion"], each["window_bytes"], fifo=case["fifo"])
-        wan.connections.append(
-            Connection(hops, tcp, each["weight"], each["priority_class"], path=each["path"])
-        )
+        wan.connections.append(Connection(hops, tcp, each["weight"], each["priority_class"]))
     for number, time in enumerate(case["starts"]):
         env.timeout(time).callbacks.append(lambda _, number=number: begin(number))
     for time, edge, rate in case["changes"]:

@@ -116,5 +116,6 @@ def share_of(cluster: Cluster, source: NodeSpec, target: NodeSpec) -> Share:
 
 def last_class(cluster: Cluster) -> int:
     """Return the class of the last of a training's own flows, datagrams included."""
-    rule = cluster.graph.graph.get(SHARING) or {}
-    return len(rule[STRICT]) + 1 if STRICT in rule else EQUAL.datagrams
+    rule = cluster.graph.graph.get(SHARING)
+    ordered = isinstance(rule, Mapping) and STRICT in rule
+    return len(rule[STRICT]) + 1 if ordered else EQUAL.datagrams

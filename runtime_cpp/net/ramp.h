@@ -60,7 +60,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 
 #include "core/digest.h"
 #include "core/types.h"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from geomx.plugin.wan import WanConnection, WanEdge, WanModel, Wire
 from geomx.sim.reference.tcp import Tcp
@@ -18,7 +18,7 @@ class ReferenceModel(WanModel):
         super().begin(wire)
         self._numbers: dict[WanConnection, int] = {}  # in the order of their first messages
         self._order: list[WanConnection] = []
-        self._latest: dict[int, WanConnection] = {}  # by its number in the fabric
+        self._latest: dict[int, int] = {}  # by the connection's number in the fabric
         capacities = [edge.bytes_per_s for edge in wire.edges]
         self._wan = ReferenceWan(wire.env, capacities, self._left, self._rated, wire.fifo)
 
@@ -26,9 +26,8 @@ class ReferenceModel(WanModel):
         """See `WanModel.start`."""
         if connection not in self._numbers:
             if (old := self._latest.get(connection.number)) is not None:
-                self._wan.connections[self._numbers[old]].used = False
-            self._latest[connection.number] = connection
-            self._numbers[connection] = len(self._order)
+                self._wan.connections[old].used = False  # it was renewed
+            self._latest[connection.number] = self._numbers[connection] = len(self._order)
             self._order.append(connection)
             tcp = Tcp(
                 round(connection.rtt_s * NS), connection.congestion, connection.window_bytes,
@@ -37,7 +36,7 @@ class ReferenceModel(WanModel):
             self._wan.connections.append(
                 Connection(
                     _hops(connection), tcp, connection.weight, connection.priority_class,
-                    connection.efficiency, _path(connection),
+                    connection.efficiency,
                 )
             )  # fmt: skip
         self._wan.start(self._numbers[connection], size_bytes)
@@ -57,7 +56,6 @@ class ReferenceModel(WanModel):
         self._wan.change(
             self._numbers[connection],
             hops=_hops(connection),
-            path=_path(connection),
             rtt_ns=round(connection.rtt_s * NS),
             window_limit=connection.window_bytes,
             rate_limit=connection.rate_limit,
@@ -73,7 +71,3 @@ class ReferenceModel(WanModel):
 
 def _hops(connection: WanConnection) -> Mapping[int, float]:
     return {edge.number: 1.0 for edge in connection.edges}
-
-
-def _path(connection: WanConnection) -> Sequence[int]:
-    return [edge.number for edge in connection.edges]

@@ -36,7 +36,6 @@ class Connection:
         weight: Its share of an edge.
         priority_class: Lower classes are served first.
         efficiency: Payload bytes per byte on the edges.
-        path: Its edges in order; for FIFO queues.
         left: Payload bytes of its message that had not left at `since_ns`; None: no message.
         rate: Payload bytes/s from then on.
         since_ns: When progress was counted last.
@@ -52,7 +51,6 @@ class Connection:
     weight: float = 1.0
     priority_class: int = 0
     efficiency: float = 1448 / 1500
-    path: Sequence[int] = ()
     left: float | None = None
     rate: float = 0.0
     since_ns: int = 0
@@ -61,6 +59,11 @@ class Connection:
     ended: bool = False
     share: float = 1.0
     used: bool = False
+
+    @property
+    def path(self) -> list[int]:
+        """Its edges in order: all that carry every byte."""
+        return [edge for edge, per_byte in self.hops.items() if per_byte >= 1.0]
 
     @property
     def cap(self) -> float:
@@ -112,14 +115,13 @@ class ReferenceWan:
         self._end_instant()
 
     def change(
-        self, number: int, *, hops: Mapping[int, float], path: Sequence[int], rtt_ns: int,
-        window_limit: float, rate_limit: float, weight: float, priority_class: int,
-        efficiency: float,
+        self, number: int, *, hops: Mapping[int, float], rtt_ns: int, window_limit: float,
+        rate_limit: float, weight: float, priority_class: int, efficiency: float,
     ) -> None:  # fmt: skip
         """Change way, share and limits of a connection; its window and its message stay."""
         connection = self.connections[number]
         self._progress(connection)
-        connection.hops, connection.path, connection.weight = hops, path, weight
+        connection.hops, connection.weight = hops, weight
         connection.priority_class, connection.efficiency = priority_class, efficiency
         connection.tcp.change(rtt_ns, window_limit, rate_limit, self._env.now)
         connection.share = self._share_of(connection)
@@ -182,20 +184,21 @@ class ReferenceWan:
         """Return what a connection has in proportion, decided where it meets most others."""
         if not self._fifo:
             return connection.weight
+        path = connection.path
         crossings = {
             edge: sum(
                 edge in other.path
                 for other in self.connections
                 if other.used and other.tcp.limit < math.inf
             )
-            for edge in connection.path
+            for edge in path
             if self.capacities[edge] < math.inf
         }
         if not any(crossings.values()):
             return connection.weight
         meets = max(crossings, key=crossings.__getitem__)
         capacity = self.capacities[meets]
-        before = connection.path[: connection.path.index(meets)]
+        before = path[: path.index(meets)]
         rate = connection.tcp.sending_rate() or capacity / crossings[meets]
         upstream = min((self.capacities[edge] for edge in before), default=math.inf)
         if connection.tcp.bbr and upstream < capacity:
