@@ -18,7 +18,7 @@ from geomx import runner
 from geomx.errors import ConfigError, GeomxError
 from geomx.live import launcher
 from geomx.live.checkpoint import Checkpoint
-from geomx.live.journal import durable
+from geomx.live.files import durable
 from geomx.results.results import Results
 from geomx.terminal.progress import Advance
 from tests.test_restarts import DURABLE, NETWORK, TINY, run

@@ -20,7 +20,7 @@ from geomx.cli import launch
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.live import access
-from geomx.live.journal import Reader, stem
+from geomx.live.files import Reader, stem
 from geomx.live.lifetime import LEAVE
 from geomx.results.results import Results
 from geomx.scenario.acts import BY_HAND

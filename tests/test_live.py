@@ -22,7 +22,8 @@ from geomx import __version__
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.live.descriptors import readable
-from geomx.live.journal import Notes, Reader
+from geomx.live.files import Reader
+from geomx.live.journal import Notes
 from geomx.live.launcher import run_experiment
 from geomx.live.node import Node
 from geomx.live.relay import Relay

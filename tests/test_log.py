@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from geomx import _core
 from geomx.cli.main import main
 from geomx.errors import NodeLost
-from geomx.live.journal import stem
+from geomx.live.files import stem
 from geomx.live.relay import Relay
 from geomx.terminal import log, progress
 from geomx.terminal.output import complain

@@ -18,7 +18,8 @@ from geomx import hookimpl, runner
 from geomx.cluster import Link
 from geomx.errors import ConfigError, NodeLost
 from geomx.experiment.native_parts import parts_without_snapshots
-from geomx.live.journal import durable, opened, stem
+from geomx.live.files import durable, stem
+from geomx.live.journal import opened
 from geomx.results.results import Results
 from geomx.testing.worlds import cluster
 from tests.laws import registry_with

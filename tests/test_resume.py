@@ -23,7 +23,8 @@ import pytest
 from geomx import _core, runner
 from geomx.errors import ConfigError
 from geomx.kv.local import LocalCluster, unshaped
-from geomx.live.journal import durable, opened, stem
+from geomx.live.files import durable, stem
+from geomx.live.journal import opened
 from geomx.live.member import Member
 from geomx.live.resumption import Resumption
 from geomx.live.step_notes import StepNotes

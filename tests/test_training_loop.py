@@ -23,7 +23,8 @@ from geomx import _core, kv
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import GeomxError, NodeLost
 from geomx.kv.local import LocalCluster, unshaped
-from geomx.live.journal import Notes, Reader
+from geomx.live.files import Reader
+from geomx.live.journal import Notes
 from geomx.live.member import Member
 from geomx.live.spec import Spec
 from geomx.live.worker import LiveWorker

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from geomx.errors import GeomxError
-from geomx.live.journal import Reader, stem
+from geomx.live.files import Reader, stem
 from geomx.results.results import Results
 
 FAST = {"uplink_mbps": 400, "downlink_mbps": 400}

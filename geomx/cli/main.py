@@ -64,8 +64,11 @@ class Command(NamedTuple):
 
     def load(self) -> Any:
         """The module."""
+        name = f"geomx.cli.{self.module}"
+        if name in sys.modules:
+            return sys.modules[name]
         with without_collections():
-            return importlib.import_module(f"geomx.cli.{self.module}")
+            return importlib.import_module(name)
 
 
 COMMANDS = {

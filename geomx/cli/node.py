@@ -15,7 +15,7 @@ from pathlib import Path
 
 from geomx.errors import ConfigError
 from geomx.live import access
-from geomx.live.journal import experiment_file, stem
+from geomx.live.files import experiment_file, stem
 from geomx.live.spec import Spec
 from geomx.machines import agent, jobfile
 from geomx.machines.joining import PATIENCE_S, Join

@@ -23,7 +23,7 @@ from pathlib import Path
 from geomx.compat.addresses import FOLDER, REMARKS
 from geomx.errors import ConfigError, GeomxError, UsageError
 from geomx.live.exit_status import DONE
-from geomx.live.journal import Reader
+from geomx.live.files import Reader
 from geomx.live.relay import Relay
 from geomx.options.schema import RuntimeOptions
 

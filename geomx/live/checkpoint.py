@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError
-from geomx.live.journal import durable, experiment_file, opened
+from geomx.live.files import durable, experiment_file
+from geomx.live.journal import opened
 from geomx.live.member import Member
 from geomx.live.restarts import begun
 from geomx.live.spec import Spec

@@ -18,8 +18,8 @@ from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.rounds import may_lack_some
 from geomx.experiment.wiring import shards
-from geomx.live.journal import Note, Reader, stem
-from geomx.live.journal import path as file_of
+from geomx.live.files import Note, Reader, stem
+from geomx.live.files import path as file_of
 from geomx.results.link_traffic import record_traffic
 from geomx.results.participation import Partial, divided
 from geomx.results.recorder import Recorder

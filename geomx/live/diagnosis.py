@@ -12,8 +12,8 @@ from geomx import _core
 from geomx.cluster import Cluster
 from geomx.errors import NodeLost
 from geomx.live.exit_status import DONE, LOST
-from geomx.live.journal import Reader, stem
-from geomx.live.journal import path as file_of
+from geomx.live.files import Reader, stem
+from geomx.live.files import path as file_of
 from geomx.terminal.log import text_of
 
 TAIL_LINES = 15

@@ -24,7 +24,7 @@ from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.live import wan_events
 from geomx.live.descriptors import readable
-from geomx.live.journal import Reader
+from geomx.live.files import Reader
 from geomx.live.namespaces import address, sites
 
 READY_TIMEOUT_S = 60.0

@@ -30,10 +30,11 @@ from geomx.live.descriptors import readable
 from geomx.live.diagnosis import Unjoined, culprit, last_words
 from geomx.live.emulation import inside, place
 from geomx.live.exit_status import DONE
+from geomx.live.files import experiment_file, stem
+from geomx.live.files import path as file_of
 from geomx.live.forks import Fork, ForkServer
 from geomx.live.held_ports import HeldPorts
-from geomx.live.journal import Notes, experiment_file, stem
-from geomx.live.journal import path as file_of
+from geomx.live.journal import Notes
 from geomx.live.lifetime import Tied
 from geomx.live.relay import Patience, Relay
 from geomx.live.restarts import Joins, Restarts

@@ -11,15 +11,15 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from numpy.typing import NDArray
 
 from geomx import _core
+from geomx.live.files import Note, Reader, members_noted, path
 from geomx.metrics.families import NodeMetrics
 from geomx.results.files import naming, sync_folder, write_arrays
 
@@ -29,30 +29,8 @@ Span = tuple[str, str, float, float, dict[str, int]]
 Declared = tuple[int, str, Sequence[int], Sequence[Sequence[int]]]
 """A tensor: (key, name, shape, shards), each shard (offset, elements, global server, priority)"""
 
-Note = dict[str, Any]
-
 CLOSING_S = 3.0
 """How long the kernel may take to close the files of a process that was killed."""
-
-
-def stem(directory: Path, name: str) -> Path:
-    """Return the path of a node's files without suffix: ``directory/nodes/beijing-worker0``."""
-    return directory / "nodes" / quote(name.replace("/", "-"), safe="")
-
-
-def path(stem: Path, suffix: str) -> Path:
-    """Return the path of one of a node's files."""
-    return stem.with_name(stem.name + suffix)
-
-
-def experiment_file(directory: Path) -> Path:
-    """Return the path of the experiment (`geomx.live.spec.Spec`) of the run in `directory`."""
-    return directory / "nodes" / "experiment.json"
-
-
-def durable(directory: Path, name: str) -> Path:
-    """Return the path of a node's journal."""
-    return directory / "durable" / (stem(directory, name).name + ".journal")
 
 
 def opened(path: Path) -> _core.Journal:
@@ -69,15 +47,6 @@ def opened(path: Path) -> _core.Journal:
             if "is in use" not in str(error) or time.monotonic() > deadline_s:
                 raise
         time.sleep(0.05)
-
-
-def members_noted(notes: Iterable[Note]) -> set[str]:
-    """Return the changes of members among notes, without their times."""
-    return {
-        json.dumps([note["member"], note["names"], note["about"]])
-        for note in notes
-        if "member" in note
-    }
 
 
 class Notes:
@@ -221,28 +190,3 @@ class Notes:
             self._file.write(json.dumps(note) + "\n")
             if self._synced:
                 os.fsync(self._file.fileno())
-
-
-class Reader:
-    """Reads the notes of a node, which may still be writing them, or may not have begun."""
-
-    def __init__(self, stem: Path) -> None:
-        self._path = path(stem, ".jsonl")
-        self._read = 0
-
-    def new(self) -> Iterable[Note]:
-        """Yield the notes whose lines were completed since the last call."""
-        return map(json.loads, self.lines())
-
-    def lines(self) -> Iterable[str]:
-        """Yield these lines themselves."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._read)
-                data = file.read()
-        except FileNotFoundError:
-            return
-        complete = data[: data.rfind(b"\n") + 1]
-        self._read += len(complete)
-        for line in complete.splitlines():
-            yield line.decode()

@@ -22,8 +22,8 @@ from geomx.experiment.native_parts import training_optimizers
 from geomx.live import access, emulation
 from geomx.live.checkpoint import begun_with
 from geomx.live.collector import Collector
+from geomx.live.files import Reader, stem
 from geomx.live.job import POLL_S, Job
-from geomx.live.journal import Reader, stem
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.pages import page

@@ -36,8 +36,9 @@ from geomx.live import access
 from geomx.live.descriptors import readable
 from geomx.live.diagnosis import at_fault
 from geomx.live.exit_status import DONE, FAILED, INTERRUPTED, LOST
-from geomx.live.journal import Notes, stem
-from geomx.live.journal import path as file_of
+from geomx.live.files import path as file_of
+from geomx.live.files import stem
+from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE, tie_to_parent
 from geomx.live.member import JOIN_TIMEOUT_S, Member, naming_the_lost
 from geomx.live.metering import meter

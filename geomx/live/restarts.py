@@ -15,7 +15,7 @@ from pathlib import Path
 
 from geomx.cluster import NodeSpec
 from geomx.live.exit_status import BROKEN, LOST
-from geomx.live.journal import Reader, durable, stem
+from geomx.live.files import Reader, durable, stem
 from geomx.live.spec import Spec
 from geomx.options.schema import restart_delay_s
 from geomx.scenario.acts import BY_HAND, NS, Act

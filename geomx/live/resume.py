@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.live.checkpoint import KEY, NO_JOURNALS
-from geomx.live.journal import Reader, durable, experiment_file, opened, stem
+from geomx.live.files import Reader, durable, experiment_file, stem
+from geomx.live.journal import opened
 from geomx.live.restarts import begun
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec

@@ -32,8 +32,8 @@ from typing import IO, Literal
 from geomx.live.access import TLS, write_files
 from geomx.live.descriptors import readable
 from geomx.live.exit_status import INTERRUPTED
-from geomx.live.journal import Reader, stem
-from geomx.live.journal import path as file_of
+from geomx.live.files import Reader, stem
+from geomx.live.files import path as file_of
 from geomx.live.lifetime import LEAVE, Tied
 from geomx.machines.frames import ELSEWHERE, PIECE_BYTES, SILENCE_S, FrameWriter, Opening
 

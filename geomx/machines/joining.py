@@ -17,8 +17,9 @@ from geomx.errors import ConfigError, GeomxError
 from geomx.live import access
 from geomx.live.diagnosis import last_words
 from geomx.live.exit_status import DONE, INTERRUPTED
-from geomx.live.journal import Notes, stem
-from geomx.live.journal import path as file_of
+from geomx.live.files import path as file_of
+from geomx.live.files import stem
+from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE
 from geomx.live.member import Member
 from geomx.live.spec import Spec

@@ -22,8 +22,8 @@ from typing import IO, Literal
 from geomx.cluster import NodeSpec
 from geomx.errors import refused_file
 from geomx.live.exit_status import BROKEN
-from geomx.live.journal import Reader, members_noted, stem
-from geomx.live.journal import path as file_of
+from geomx.live.files import Reader, members_noted, stem
+from geomx.live.files import path as file_of
 from geomx.machines.frames import BEAT_S, Opening, heard
 from geomx.results.files import naming
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.live.diagnosis import HOW_TO_JOIN
-from geomx.live.journal import path as file_of
-from geomx.live.journal import stem
+from geomx.live.files import path as file_of
+from geomx.live.files import stem
 from geomx.live.lifetime import Tied
 from geomx.live.relay import Patience
 from geomx.terminal.progress import stage
