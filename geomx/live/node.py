@@ -32,12 +32,10 @@ from geomx.errors import GeomxError, NodeLost, refused_file
 from geomx.experiment.rounds import may_lack_some
 from geomx.limits.rules import Calls, memory_limited, overdue
 from geomx.limits.watchdog import own_process
-from geomx.live import access
+from geomx.live import access, files
 from geomx.live.descriptors import readable
 from geomx.live.diagnosis import at_fault
 from geomx.live.exit_status import DONE, FAILED, INTERRUPTED, LOST
-from geomx.live.files import path as file_of
-from geomx.live.files import stem
 from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE, tie_to_parent
 from geomx.live.member import JOIN_TIMEOUT_S, Member, naming_the_lost
@@ -167,7 +165,8 @@ class Node:
                     return
         self._before = standby, self._notes
         self._member = server
-        self._notes = Notes(self._stem.with_name(stem(Path(), server.node.name).name), resumed=True)
+        name = files.stem(Path(), server.node.name).name
+        self._notes = Notes(self._stem.with_name(name), resumed=True)
         self._notes.recovered(_core.clock_s())
         self._start(server)
         self._note_members(server, latest)
@@ -198,7 +197,7 @@ class Node:
         member.wait_stopped(self._is_leaving)
         parameters = worker.evaluate()
         if parameters:
-            write_arrays(file_of(self._stem, ".npz"), parameters)
+            write_arrays(files.path(self._stem, ".npz"), parameters)
 
     def _start(self, member: Member) -> None:
         self._notes.metrics = meter(member, access.folder_from_environment())
