@@ -1204,6 +1204,12 @@ class Loop:
     def in_charge(self) -> bool:
         """Whether this loop, which has stood by, has taken over."""
 
+    @property
+    def waits(self) -> bool:
+        """
+        Whether a thread of the application waits: for a value, a reply, a barrier, the start or the end.
+        """
+
     def wait_started(self, timeout_s: float) -> float:
         """
         Wait until all nodes are connected; return that time, the start of the run, of clock_s().

@@ -197,11 +197,11 @@ def test_rules_of_prometheus_do_what_their_tests_say() -> None:
 
 def test_top_shows_that_workers_wait_while_no_step_ends(job: Cluster) -> None:
     worker = job.workers[0]
-    metrics = metrics_of(job, worker.name, job.party_of(worker).server.name)
-    metrics.steps.add(0.9, 0.1, 0.5)
+    told = stats(job.party_of(worker).server.name, 0)
     shares = []
     for waits in (False, True):
-        metrics.steps.waits = waits
+        metrics = NodeMetrics(worker, job, lambda: told, waits=lambda waits=waits: waits)
+        metrics.steps.add(0.9, 0.1, 0.5)
         readings = [Reading.of(time_s, metrics.collect()) for time_s in (1.0, 2.0)]
         (row,) = node_rows(*readings)
         shares.append(row.wait_share)
@@ -375,3 +375,41 @@ def test_a_live_run_serves_what_its_files_say(tmp_path: Path) -> None:
         )
         > 0
     )
+
+
+SCRIPT = """
+import os, time
+import numpy as np
+import geomx.kv
+
+store = geomx.kv.create("dist_sync")
+store.init(0, np.zeros(4, np.float32))
+while os.environ["GEOMX_NAME"] == "beijing/worker0" and not os.path.exists("seen"):
+    time.sleep(0.05)
+store.push(0, np.ones(4, np.float32))
+store.pull(0)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_waits_for_another_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    port = free_port(12)
+    words = ["network=two_parties", f"metrics.port={port}", "hydra.run.dir=run"]
+    command = [sys.executable, "-m", "geomx", "launch", *words, "--", sys.executable, "train.py"]
+    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    seen: dict[str, float] = {}
+    deadline_s = time.monotonic() + 60
+    expected = {f"{party}/worker{i}": 1.0 for party in ("beijing", "chengdu") for i in (0, 1)}
+    expected["beijing/worker0"] = 0.0
+    try:
+        while run.poll() is None and seen != expected and time.monotonic() < deadline_s:
+            with contextlib.suppress(GeomxError):  # not yet
+                now = Reading.of(time.monotonic(), fetch(f"127.0.0.1:{port}"))
+                seen = {labels["node"]: value for labels, value in now.each("geomx_waiting")}
+            time.sleep(0.1)
+        (tmp_path / "seen").touch()
+        assert run.wait(60) == 0, run.stderr.read() if run.stderr else ""
+    finally:
+        run.kill()
+    assert seen == expected

@@ -11,8 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,7 @@ class Notes:
             may be incomplete.
 
     Attributes:
-        metrics: Told of steps and waits; None: there are none.
+        metrics: Told of steps and long waits; None: there are none.
     """
 
     def __init__(self, stem: Path, resumed: bool = False) -> None:
@@ -115,16 +114,6 @@ class Notes:
             self.metrics.steps.add(compute_s, max(0.0, end_s - start_s - compute_s), loss)
         times = {"start_s": start_s, "compute_s": compute_s, "end_s": end_s}
         self._write({"iteration": step, **times, "loss": loss, "spans": list(spans)})
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Note for the metrics that this worker waits for parameters in the block."""
-        steps = None if self.metrics is None else self.metrics.steps
-        if steps is not None:
-            steps.waits = True
-        yield
-        if steps is not None:
-            steps.waits = False
 
     def evaluation(
         self, time_s: float, step: int, accuracy: float | None, loss: float | None

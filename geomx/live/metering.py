@@ -19,7 +19,7 @@ def meter(member: Member, tls: Path | None) -> NodeMetrics | None:
         tls: Folder of its certificates; None: no TLS.
 
     Returns:
-        Its metrics, to be told of steps and waits; None: the experiment wants none.
+        Its metrics, to be told of steps and long waits; None: the experiment wants none.
 
     Raises:
         ConfigError: The port is taken, or the address is beyond this machine and there is no TLS.
@@ -28,7 +28,8 @@ def meter(member: Member, tls: Path | None) -> NodeMetrics | None:
     if (port := options.port) is None:
         return None
     access.check("metrics.host", options.host, tls, insecure=False)
-    metrics = NodeMetrics(node, cluster, member.loop.stats, member.loop.residual_norms)
+    loop = member.loop
+    metrics = NodeMetrics(node, cluster, loop.stats, loop.residual_norms, lambda: loop.waits)
     files = None if access.is_loopback(options.host) else access.paths(tls)
     if node.role != "scheduler":
         serve(options.host, port + node.id, metrics, files)
@@ -36,7 +37,7 @@ def meter(member: Member, tls: Path | None) -> NodeMetrics | None:
 
     def addresses() -> Mapping[str, str]:
         found = {}
-        for name, address in member.loop.roster.items():
+        for name, address in loop.roster.items():
             other = cluster.node(name)
             host = options.host if files is None else address.rpartition(":")[0]
             if other.role != "scheduler":

@@ -295,8 +295,7 @@ class LiveWorker:
             The time at which the wait ended, in ns.
         """
         keys = self._clock.awaited()
-        with self._notes.waiting():
-            arrivals = [(_ns(self._exchange.wait(key)), key, self._rounds[key]) for key in keys]
+        arrivals = [(_ns(self._exchange.wait(key)), key, self._rounds[key]) for key in keys]
         return self._clock.arrived(arrivals, reply_ns)
 
     def _pull(self) -> None:

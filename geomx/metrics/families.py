@@ -50,14 +50,12 @@ class Steps:
         batch_size: Samples in each.
         compute_s: Seconds of computation in them.
         wait_s: Seconds of waiting in them.
-        waits: Whether the worker waits for parameters at this moment.
         loss: Training loss of the last one; NaN without one.
     """
 
     def __init__(self) -> None:
         self.count = self.batch_size = 0
         self.compute_s = self.wait_s = 0.0
-        self.waits = False
         self.loss = math.nan
 
     def add(self, compute_s: float, wait_s: float, loss: float | None) -> None:
@@ -77,6 +75,8 @@ class NodeMetrics(Collector):
         stats: Returns its counts (``stats`` of `geomx._core.Loop`).
         residuals: Returns the norms of its codecs' residuals by direction (``residual_norms`` of
             `geomx._core.Loop`); None: unknown.
+        waits: Returns whether it waits at this moment (``waits`` of `geomx._core.Loop`); None: it
+            never does.
 
     Attributes:
         steps: What it has done, if it is a worker of an experiment.
@@ -89,9 +89,11 @@ class NodeMetrics(Collector):
         cluster: Cluster,
         stats: Callable[[], Mapping[str, Any]],
         residuals: Callable[[], Mapping[str, float]] | None = None,
+        waits: Callable[[], bool] | None = None,
     ) -> None:
         self._node, self._cluster, self._stats = node, cluster, stats
         self._residuals = residuals
+        self._waits = waits
         self._norms: Mapping[str, float] = {}
         self._norms_due_s = -math.inf
         self.steps = Steps()
@@ -267,9 +269,9 @@ class NodeMetrics(Collector):
         waiting = "Time in which a worker waited for parameters."
         yield self._counter("geomx_wait_seconds", waiting, steps.wait_s)
         now = GaugeMetricFamily(
-            "geomx_waiting", "1 while a worker waits for parameters.", labels=["node"]
+            "geomx_waiting", "1 while a worker waits for others.", labels=["node"]
         )
-        now.add_metric([self._node.name], float(steps.waits))
+        now.add_metric([self._node.name], float(self._waits is not None and self._waits()))
         yield now
         loss = GaugeMetricFamily(
             "geomx_loss", "Training loss of the last local step.", labels=["node"]

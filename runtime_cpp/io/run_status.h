@@ -166,6 +166,11 @@ class RunStatus {
     std::lock_guard lock(mutex_);
     return started_;
   }
+  // Whether an application thread waits: for a value, a reply, a barrier, the start or the end.
+  bool waits() const {
+    std::lock_guard lock(mutex_);
+    return waiting_ > 0;
+  }
   // For how long one application thread or several have waited.
   Time waited() const {
     std::lock_guard lock(mutex_);
