@@ -126,6 +126,18 @@ def test_a_sample_of_a_hundred_workers_is_shown(tmp_path: Path) -> None:
     assert len(page) < 400_000
 
 
+def test_a_page_lists_some_of_a_hundred_thousand_faults(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, header(), render=render)
+    for number in range(100_000):
+        recorder.fault({"time_s": 0.5 * number, "what": "reset", "link": ["beijing", "hub"]})
+    recorder.abort("interrupted")
+    page = page_of(tmp_path)
+    text = check(page).text
+    assert "faults[99].what" in text and "faults[100].what" not in text
+    assert "99,900 more, in summary.json" in text
+    assert len(page) < 400_000
+
+
 def test_an_aborted_run_shows_the_reason_and_its_results(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(), render=render)
     record(recorder, iterations=2)

@@ -26,6 +26,7 @@ from geomx.terminal import units
 
 MOST_LINKS = {"wan": 24, "lan": 12}
 MOST_PARTIES = 16
+MOST_LISTED = 100  # entries of a list of the summary
 REFRESH_S = 5
 """Seconds after which a browser asks again for the page of a run that has not ended."""
 
@@ -353,9 +354,7 @@ def _python(summary: Mapping[str, Any]) -> list[Markup]:
         tag("tr", tag("th", label), *(tag("td", figure, class_="num") for figure in figures))
         for label, *figures in lines
     ]
-    told = (
-        "Per iteration, all nodes together; the share is a party's, of the time of an iteration. "
-    )
+    told = "Per iteration, all nodes together; the share is a party's, of an iteration's time. "
     told += "Above a tenth, C++ is worth it (docs/write_a_plugin.md)."
     return [
         tag("table", tag("thead", tag("tr", *(tag("th", text) for text in head))),
@@ -370,7 +369,7 @@ def _summary_table(summary: Mapping[str, Any]) -> Markup:
         for name, value in summary.items()
         for key, text in _flat(name, value)
     ]
-    return tag("details", tag("summary", "Every field of summary.json"),
+    return tag("details", tag("summary", "The fields of summary.json"),
                tag("table", tag("tbody", *rows), class_="plain"))  # fmt: skip
 
 
@@ -378,7 +377,10 @@ def _flat(name: str, value: object) -> list[tuple[str, str]]:
     if isinstance(value, Mapping):
         return [pair for key, item in value.items() for pair in _flat(f"{name}.{key}", item)]
     if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
-        return [pair for i, item in enumerate(value) for pair in _flat(f"{name}[{i}]", item)]
+        more = len(value) - MOST_LISTED
+        rest = [(f"{name}[{MOST_LISTED}:]", f"{more:,} more, in summary.json")] if more > 0 else []
+        listed = enumerate(value[:MOST_LISTED])
+        return [pair for i, item in listed for pair in _flat(f"{name}[{i}]", item)] + rest
     if isinstance(value, list | tuple):
         return [(name, " ".join(map(str, value)))]
     if isinstance(value, int) and not isinstance(value, bool):
