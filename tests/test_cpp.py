@@ -49,8 +49,8 @@ def up_to_date() -> bool:
         path
         for part in ("runtime_cpp", "plugins", "geomx/include")
         for path in (ROOT / part).rglob("*")
-        if path.suffix in (".cc", ".h")
-    ]
+        if path.suffix in (".cc", ".h") or path.name == "CMakeLists.txt"  # how they are grouped
+    ] + [ROOT / "CMakeLists.txt"]
     compiled = library.parent / "CMakeFiles/geomx_native.dir"
     first_s = min(path.stat().st_mtime for path in [library, *compiled.rglob("*.o")])
     return max(path.stat().st_mtime for path in sources) < first_s
