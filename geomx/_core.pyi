@@ -678,9 +678,12 @@ class Fabric:
         Pause a node: it does not compute, handle messages or fire timers for this time.
         """
 
-    def reset(self, one: int, other: int, now_ns: int) -> None:
+    def reset(self, one: int, other: int, now_ns: int) -> int:
         """
         Break the connection between two nodes; messages in flight are lost and sent again.
+
+        Returns:
+            How often it has broken since a message arrived, while some waited.
         """
 
     def kill(self, node: int, reason: str, now_ns: int) -> None:

@@ -79,6 +79,8 @@ class IterationRow(NamedTuple):
 class Acts(Protocol):
     """What may be done to links and nodes, see `geomx.sim.scenario.Acts`."""
 
+    fruitless: int
+
     def carry_out(self, act: Act, row: dict[str, Any] | None) -> None:
         """Carry out an act now."""
         ...

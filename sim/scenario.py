@@ -10,7 +10,7 @@ from typing import Any
 import simpy
 
 from geomx.cluster import NodeSpec
-from geomx.errors import NodeLost
+from geomx.errors import ConfigError, NodeLost
 from geomx.experiment.wiring import peers
 from geomx.network.links import PAYLOAD_SHARE
 from geomx.network.schedules import BYTES_PER_MBIT
@@ -18,6 +18,9 @@ from geomx.scenario import Act, Scenario
 from geomx.scenario.acts import NS
 from geomx.sim.members import KILLED, Members
 from geomx.sim.protocols import Running
+
+FRUITLESS = 10_000
+"""Resets of a link without an arrival, while messages wait, after which a run is given up."""
 
 VERBS = {"pause": "cut", "kill": "cut", "resume": "reconnect", "restart": "reconnect"}
 """The operation on all links of a node that simulates an act on the node itself."""
@@ -38,9 +41,14 @@ def play(simulation: Running, scenario: Scenario) -> None:
 
 
 def _play(simulation: Running, scenario: Scenario) -> Generator[simpy.Event, Any, None]:
+    acts = simulation.acts
     for act in scenario.acts():
         yield simulation.env.timeout(act.at_ns - simulation.env.now)
-        simulation.acts.carry_out(act, scenario.row(act))
+        acts.carry_out(act, scenario.row(act))
+        every_s = scenario.event(act).every_s
+        if acts.fruitless >= FRUITLESS and every_s is not None:
+            remedy = f"must be longer: no message has arrived between {FRUITLESS} resets"
+            raise ConfigError(f"scenario[{act.event}].every_s", every_s, remedy)
 
 
 class Acts:
@@ -49,11 +57,16 @@ class Acts:
     Args:
         simulation: The simulation, built.
         members: The processes of a run that continues without lost or late nodes; None for others.
+
+    Attributes:
+        fruitless: How often at most a link has been reset without an arrival in between, while
+            messages waited to cross it.
     """
 
     def __init__(self, simulation: Running, members: Members | None) -> None:
         self._simulation = simulation
         self._members = members if simulation.experiment.faults.continues else None
+        self.fruitless = 0
         self._cuts: Counter[int] = Counter()  # of the links of each node
         if members:
             members.out_of_reach = lambda node: self._cuts[node] > 0
@@ -109,8 +122,10 @@ class Acts:
         verb = VERBS.get(act.what, act.what)
         do = getattr(simulation.fabric, verb)
         for one, other in self._pairs(act):
-            do(one, other, now)
-            if verb != "reset":
+            count = do(one, other, now)
+            if verb == "reset":
+                self.fruitless = max(self.fruitless, count)
+            else:
                 self._cuts.update(dict.fromkeys((one, other), 1 if verb == "cut" else -1))
         if members:
             members.reconnected()

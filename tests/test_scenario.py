@@ -350,6 +350,14 @@ def test_events_may_repeat_for_ever(tmp_path: Path, mode: str) -> None:
     assert disturbed.summary["seconds"] > calm.summary["seconds"] + 0.1
 
 
+@pytest.mark.slow
+def test_resets_that_no_message_escapes_end_the_simulation(tmp_path: Path) -> None:
+    resets = "[{every_s: 0.004, reset: [west, hub]}, {every_s: 0.003, reset: [east, hub]}]"
+    with pytest.raises(ConfigError, match=r"scenario\[\d\]\.every_s=0\.00.: must be longer") as it:
+        run(tmp_path, "sim", resets, *SMALL)
+    assert "\n" not in str(it.value)
+
+
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
 def test_a_computation_takes_longer_by_the_pauses_during_it(tmp_path: Path, mode: str) -> None:
     """Also if it would end after them: a stopped process does not compute."""

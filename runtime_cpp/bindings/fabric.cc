@@ -198,7 +198,8 @@ void init_fabric(nb::module_& m) {
       .def("pause", &Fabric::Pause, "node"_a, "duration_ns"_a, "now_ns"_a,
            "Pause a node: it does not compute, handle messages or fire timers for this time.")
       .def("reset", &Fabric::Reset, "one"_a, "other"_a, "now_ns"_a,
-           "Break the connection between two nodes; messages in flight are lost and sent again.")
+           "Break the connection between two nodes; messages in flight are lost and sent again.\n\n"
+           "Returns:\n    How often it has broken since a message arrived, while some waited.")
       .def("kill", &Fabric::Kill, "node"_a, "reason"_a, "now_ns"_a,
            "Kill a node's process; the scheduler receives the reason.")
       .def("restart", &Fabric::Restart, "config"_a, "now_ns"_a,

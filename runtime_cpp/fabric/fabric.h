@@ -89,8 +89,9 @@ class Fabric {
   void Heal(NodeId one, NodeId other, Time now);
   // Heals a link whose connection never ended, as between nodes one of which was paused.
   void Reconnect(NodeId one, NodeId other, Time now);
-  // Breaks the connection between two nodes and tells both; messages under way are lost.
-  void Reset(NodeId one, NodeId other, Time now);
+  // Breaks the connection between two nodes and tells both; messages under way are lost. Returns how
+  // often it has broken since a message arrived, while some waited.
+  std::uint32_t Reset(NodeId one, NodeId other, Time now);
   // The node does not run for `duration`: its computation continues afterwards, and its timers are
   // late.
   void Pause(NodeId id, Time duration, Time now);
@@ -219,6 +220,7 @@ class Fabric {
     geomx::Link<Message> link;  // its outbox, and the arrivals of the other direction
     std::uint32_t connection = 0;  // its number: messages of earlier ones are lost
     std::uint32_t remake = 0;      // counts attempts to make another; only the latest counts
+    std::uint32_t fruitless = 0;  // see Reset; at the link of the pair that was added first
     int cuts = 0;
     Time cut_at = 0;
     bool down = false;  // there is no connection

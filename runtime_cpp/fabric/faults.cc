@@ -64,11 +64,19 @@ void Fabric::Reconnect(NodeId one, NodeId other, Time now) {
   if (Uncut(one, other)) RemakeAt(one, other, now);
 }
 
-void Fabric::Reset(NodeId one, NodeId other, Time now) {
+std::uint32_t Fabric::Reset(NodeId one, NodeId other, Time now) {
   const auto [there, back] = LinksBetween(one, other);
-  if (links_[there].broken->cuts > 0) return;  // all traffic is stopped, resets included
+  if (links_[there].broken->cuts > 0) return 0;  // all traffic is stopped, resets included
+  const auto waits = [this](std::uint32_t link) {
+    const auto& [source, target] = std::pair{links_[link].stats.source, links_[link].stats.target};
+    const auto& outbox = links_[link].broken->link.outbox;
+    return outbox.kept() + outbox.unsent() > 0 || node(source).HasMessage(target, Lane::kReliable);
+  };
+  std::uint32_t& fruitless = links_[std::min(there, back)].broken->fruitless;
+  if (waits(there) || waits(back)) ++fruitless;
   Sever(one, other, "connection reset", now);
   RemakeAfter(one, other, kFirstPause, now);
+  return fruitless;
 }
 
 void Fabric::Pause(NodeId id, Time duration, Time now) {
@@ -281,6 +289,7 @@ bool Fabric::Arrives(const Passing& passing) {
   const bool fresh = receiver.link.arrivals.Take();
   // In a live run messages of the other direction carry it; no result here depends on when.
   sender.link.outbox.Acknowledge(receiver.link.receipt());
+  if (fresh) sender.fruitless = receiver.fruitless = 0;
   return fresh;
 }
 
