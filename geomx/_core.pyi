@@ -662,9 +662,12 @@ class Fabric:
         Enable faults of connections; to be called after building and before running.
         """
 
-    def cut(self, one: int, other: int, now_ns: int) -> None:
+    def cut(self, one: int, other: int, now_ns: int) -> int:
         """
         Drop all messages between two nodes, also those in flight, until `heal`. Cuts add up.
+
+        Returns:
+            How often the connection has broken, while messages waited, since one arrived.
         """
 
     def heal(self, one: int, other: int, now_ns: int) -> None:
@@ -683,7 +686,7 @@ class Fabric:
         Break the connection between two nodes; messages in flight are lost and sent again.
 
         Returns:
-            How often it has broken since a message arrived, while some waited.
+            What `cut` returns.
         """
 
     def kill(self, node: int, reason: str, now_ns: int) -> None:

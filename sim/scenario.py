@@ -20,7 +20,7 @@ from geomx.sim.members import KILLED, Members
 from geomx.sim.protocols import Running
 
 FRUITLESS = 10_000
-"""Resets of a link without an arrival, while messages wait, after which a run is given up."""
+"""Breaks of a link without an arrival, while messages wait, after which a run is given up."""
 
 VERBS = {"pause": "cut", "kill": "cut", "resume": "reconnect", "restart": "reconnect"}
 """The operation on all links of a node that simulates an act on the node itself."""
@@ -47,7 +47,7 @@ def _play(simulation: Running, scenario: Scenario) -> Generator[simpy.Event, Any
         acts.carry_out(act, scenario.row(act))
         every_s = scenario.event(act).every_s
         if acts.fruitless >= FRUITLESS and every_s is not None:
-            remedy = f"must be longer: no message has arrived between {FRUITLESS} resets"
+            remedy = f"must be longer: {FRUITLESS} of these faults let no message cross a link"
             raise ConfigError(f"scenario[{act.event}].every_s", every_s, remedy)
 
 
@@ -59,8 +59,8 @@ class Acts:
         members: The processes of a run that continues without lost or late nodes; None for others.
 
     Attributes:
-        fruitless: How often at most a link has been reset without an arrival in between, while
-            messages waited to cross it.
+        fruitless: How often at most a link has broken without an arrival in between, while messages
+            waited to cross it.
     """
 
     def __init__(self, simulation: Running, members: Members | None) -> None:
@@ -122,10 +122,9 @@ class Acts:
         verb = VERBS.get(act.what, act.what)
         do = getattr(simulation.fabric, verb)
         for one, other in self._pairs(act):
-            count = do(one, other, now)
-            if verb == "reset":
-                self.fruitless = max(self.fruitless, count)
-            else:
+            broke = do(one, other, now)  # how often in vain; None if it is connected again
+            self.fruitless = max(self.fruitless, broke or 0)
+            if verb != "reset":
                 self._cuts.update(dict.fromkeys((one, other), 1 if verb == "cut" else -1))
         if members:
             members.reconnected()

@@ -191,7 +191,8 @@ void init_fabric(nb::module_& m) {
       .def("expect_faults", &Fabric::ExpectFaults,
            "Enable faults of connections; to be called after building and before running.")
       .def("cut", &Fabric::Cut, "one"_a, "other"_a, "now_ns"_a,
-           "Drop all messages between two nodes, also those in flight, until `heal`. Cuts add up.")
+           "Drop all messages between two nodes, also those in flight, until `heal`. Cuts add up.\n\n"
+           "Returns:\n    How often the connection has broken, while messages waited, since one arrived.")
       .def("heal", &Fabric::Heal, "one"_a, "other"_a, "now_ns"_a, "End one `cut`, with a new connection.")
       .def("reconnect", &Fabric::Reconnect, "one"_a, "other"_a, "now_ns"_a,
            "End one `cut`, with the old connection.")
@@ -199,7 +200,7 @@ void init_fabric(nb::module_& m) {
            "Pause a node: it does not compute, handle messages or fire timers for this time.")
       .def("reset", &Fabric::Reset, "one"_a, "other"_a, "now_ns"_a,
            "Break the connection between two nodes; messages in flight are lost and sent again.\n\n"
-           "Returns:\n    How often it has broken since a message arrived, while some waited.")
+           "Returns:\n    What `cut` returns.")
       .def("kill", &Fabric::Kill, "node"_a, "reason"_a, "now_ns"_a,
            "Kill a node's process; the scheduler receives the reason.")
       .def("restart", &Fabric::Restart, "config"_a, "now_ns"_a,

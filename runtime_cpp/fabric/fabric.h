@@ -83,14 +83,15 @@ class Fabric {
   // Connections may break. Call it after building and before running.
   void ExpectFaults();
   // Stops all traffic between two nodes, in both directions, until Heal; messages under way are
-  // lost. The nodes are not told. Cuts add up: each needs a Heal. Throws std::invalid_argument if
-  // no link connects the two.
-  void Cut(NodeId one, NodeId other, Time now);
+  // lost. The nodes are not told. Cuts add up: each needs a Heal. Returns how often the connection has
+  // broken while messages waited, since one arrived. Throws std::invalid_argument if no link connects
+  // the two.
+  std::uint32_t Cut(NodeId one, NodeId other, Time now);
   void Heal(NodeId one, NodeId other, Time now);
   // Heals a link whose connection never ended, as between nodes one of which was paused.
   void Reconnect(NodeId one, NodeId other, Time now);
-  // Breaks the connection between two nodes and tells both; messages under way are lost. Returns how
-  // often it has broken since a message arrived, while some waited.
+  // Breaks the connection between two nodes and tells both; messages under way are lost. Returns what
+  // Cut does.
   std::uint32_t Reset(NodeId one, NodeId other, Time now);
   // The node does not run for `duration`: its computation continues afterwards, and its timers are
   // late.
@@ -220,7 +221,7 @@ class Fabric {
     geomx::Link<Message> link;  // its outbox, and the arrivals of the other direction
     std::uint32_t connection = 0;  // its number: messages of earlier ones are lost
     std::uint32_t remake = 0;      // counts attempts to make another; only the latest counts
-    std::uint32_t fruitless = 0;  // see Reset; at the link of the pair that was added first
+    std::uint32_t fruitless = 0;  // see Cut; at the link of the pair that was added first
     int cuts = 0;
     Time cut_at = 0;
     bool down = false;  // there is no connection
@@ -310,6 +311,7 @@ class Fabric {
   Time RoundTrip(NodeId one, NodeId other) const;
   void Sever(NodeId one, NodeId other, const std::string& reason, Time now);
   bool Uncut(NodeId one, NodeId other);
+  std::uint32_t CountBreak(std::uint32_t there, std::uint32_t back);  // for Cut and Reset
   void RemakeAt(NodeId one, NodeId other, Time at);
   void RemakeAfter(NodeId one, NodeId other, Time pause, Time now);
   void Remake(const Action& action, Time now);

@@ -34,13 +34,26 @@ std::pair<std::uint32_t, std::uint32_t> Fabric::LinksBetween(NodeId one, NodeId 
 
 // ---- disturbances ------------------------------------------------------------------------------
 
-void Fabric::Cut(NodeId one, NodeId other, Time now) {
+std::uint32_t Fabric::CountBreak(std::uint32_t there, std::uint32_t back) {
+  const auto waits = [this](std::uint32_t link) {
+    const auto& outbox = links_[link].broken->link.outbox;
+    const LinkStats& ends = links_[link].stats;
+    return outbox.kept() + outbox.unsent() > 0 ||
+           node(ends.source).HasMessage(ends.target, Lane::kReliable);
+  };
+  std::uint32_t& fruitless = links_[std::min(there, back)].broken->fruitless;
+  return waits(there) || waits(back) ? ++fruitless : fruitless;
+}
+
+std::uint32_t Fabric::Cut(NodeId one, NodeId other, Time now) {
   const auto [there, back] = LinksBetween(one, other);
+  const std::uint32_t fruitless = CountBreak(there, back);
   for (const std::uint32_t index : {there, back}) {
     Broken& broken = *links_[index].broken;
     if (broken.cuts++ == 0) broken.cut_at = now;
   }
   if (links_[there].broken->cuts == 1) Sever(one, other, "nothing passes", now);
+  return fruitless;
 }
 
 bool Fabric::Uncut(NodeId one, NodeId other) {
@@ -67,13 +80,7 @@ void Fabric::Reconnect(NodeId one, NodeId other, Time now) {
 std::uint32_t Fabric::Reset(NodeId one, NodeId other, Time now) {
   const auto [there, back] = LinksBetween(one, other);
   if (links_[there].broken->cuts > 0) return 0;  // all traffic is stopped, resets included
-  const auto waits = [this](std::uint32_t link) {
-    const auto& [source, target] = std::pair{links_[link].stats.source, links_[link].stats.target};
-    const auto& outbox = links_[link].broken->link.outbox;
-    return outbox.kept() + outbox.unsent() > 0 || node(source).HasMessage(target, Lane::kReliable);
-  };
-  std::uint32_t& fruitless = links_[std::min(there, back)].broken->fruitless;
-  if (waits(there) || waits(back)) ++fruitless;
+  const std::uint32_t fruitless = CountBreak(there, back);
   Sever(one, other, "connection reset", now);
   RemakeAfter(one, other, kFirstPause, now);
   return fruitless;
