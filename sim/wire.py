@@ -165,8 +165,13 @@ class Wire:
 
     def left(self, connection: WanConnection, *, arrives: bool = True, lost: bool = False) -> None:
         """See `geomx.plugin.wan.Wire.left`."""
+        self._calls.extend(self._fabric.take_calls())
+        for call in self._calls:
+            if call[:2] == ("cancelled", connection.number):  # at the very instant of its end
+                self._calls.remove(call)
+                return self.pass_on()
         self._fabric.left(connection.number, arrives, lost, self.env.now)
-        self.pass_on()
+        return self.pass_on()
 
     def arrived(self, connection: WanConnection) -> None:
         """See `geomx.plugin.wan.Wire.arrived`."""

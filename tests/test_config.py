@@ -84,6 +84,13 @@ def test_the_default_experiment() -> None:
     assert plain.iterations == plain.workload.iterations
 
 
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_have_64_bits(seed: int) -> None:
+    assert experiment(f"seed={2**64 - 1}").seed == 2**64 - 1
+    with pytest.raises(ConfigError, match=f"^seed={seed}: must be between 0 and {2**64 - 1}$"):
+        experiment(f"seed={seed}")
+
+
 @pytest.mark.slow
 def test_sync_with_and_without_plus_mean_the_same() -> None:
     needs("hfa")

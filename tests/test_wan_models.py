@@ -82,6 +82,18 @@ def test_the_reference_simulates_runs_as_the_native_model_does(
         assert one == pytest.approx(other, rel=1e-5, abs=2)
 
 
+@pytest.mark.slow
+def test_traffic_may_end_as_its_last_byte_leaves(tmp_path: Path) -> None:
+    traffic = "[{at_s: 0.05, traffic: [chengdu, hub], mbps: 30, for_s: 0.05}]"
+    words = ["workload=tiny", "iterations=4", f"scenario={traffic}"]
+    fluid, reference = (
+        geomx.run([*words, f"sim.wan={name}", f"hydra.run.dir={tmp_path / name}"])
+        for name in ("fluid", "reference")
+    )
+    for one, other in zip(fluid.edges, reference.edges, strict=True):
+        assert one["bytes"] == pytest.approx(other["bytes"], abs=2)
+
+
 def packet_model() -> Any:
     """Return the class of the example plugin's model, which docs/world.md shows."""
     spec = importlib.util.spec_from_file_location("packets_of_the_page", KINDS)

@@ -13,6 +13,7 @@ import pytest
 import geomx
 from geomx.errors import ConfigError, GeomxError, PluginError
 from geomx.events import EdgeChanged, NodeActed, StepEnded, TransferEnded, ValueArrived
+from geomx.network.files import read_network
 from geomx.scenario.programs import Program
 from geomx.sim import Transfer, World
 from tests.laws import Build, registry_with, short_form
@@ -25,8 +26,8 @@ PAYLOAD = 1448 / 1500
 def act(simulate: Build, sized: Build) -> Callable[..., Any]:
     """Run a program in a simulation of one worker per party that pushes `elements` numbers."""
 
-    def run(program: Callable[[World], None], elements: int = 100_000, **more: Any) -> Any:
-        programs = (Program("program", program),)
+    def run(program: Callable[[World], None] | None, elements: int = 100_000, **more: Any) -> Any:
+        programs = (Program("program", program),) if program else ()
         network = more.pop("network", short_form(1, 1, mbps=80, delay_ms=10))
         steps = more.pop("iterations", 3)
         workload = sized(elements, forward_s=0.01, backward_s=0.01)
@@ -247,10 +248,26 @@ def test_a_program_that_only_looks_changes_nothing(act: Build) -> None:
             world.wan.queue("party0", "party0/wan")
             world.wan.mbps("party0", "party0/wan")
 
-    calm, watched = act(nothing), act(lambda world: world.process(look(world)) and None)
+    bare, calm = act(None), act(nothing)
+    watched = act(lambda world: world.process(look(world)) and None)
     for name in ("iterations.csv", "links.csv", "edges.csv"):
-        files = [(run.results.directory / name).read_bytes() for run in (calm, watched)]
-        assert files[0] == files[1]
+        files = [(run.results.directory / name).read_bytes() for run in (bare, calm, watched)]
+        assert files[0] == files[1] == files[2]
+
+
+def test_sites_stand_for_their_routers(act: Build) -> None:
+    """Also among the edges, as networkx shows them."""
+    seen: list[Any] = []
+
+    def program(world: World) -> None:
+        edges = world.wan.edges
+        edges["party0", "hub"]["delay_ms"] = 7
+        seen.extend((edges["party0/wan", "hub/wan"]["delay_ms"], len(edges), len(list(edges))))
+        with pytest.raises(KeyError, match="there is no node hob; did you mean hub"):
+            edges["party0", "hob"]
+
+    act(program)
+    assert seen == [7, len(read_network(short_form(1, 1)).graph.edges), seen[1]]
 
 
 def test_events_and_conditions(act: Build) -> None:

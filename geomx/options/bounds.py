@@ -25,6 +25,8 @@ Count = Annotated[int, Ge(1)]
 """A whole number, 1 or more."""
 Amount = Annotated[int, Ge(0)]
 """A whole number, 0 or more."""
+Seed = Annotated[int, Interval(ge=0, le=2**64 - 1)]
+"""A whole number of 64 bits without a sign."""
 Share = Annotated[float, Interval(gt=0, le=1)]
 """A fraction, above 0 and up to 1."""
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt, Interval, MinLen
 
 from geomx.errors import ConfigError
-from geomx.options.bounds import Amount, Count, Device, OneOf, Share
+from geomx.options.bounds import Amount, Count, Device, OneOf, Seed, Share
 from geomx.options.costs import Costs
 from geomx.options.parsing import option
 
@@ -279,7 +279,7 @@ class Root:
     # simulator's model; netns: the kernel's TCP between network namespaces (needs root); none.
     emulate: Annotated[str, OneOf(EMULATIONS)] = "shaper"
     # Seed of all random numbers.
-    seed: Amount = 0
+    seed: Seed = 0
     # Local steps per worker; null: the workload's default.
     iterations: Count | None = None
     # true: real gradients; false: sizes and times only; null: true if the workload supports it.

@@ -19,8 +19,9 @@ net::ConnectionOptions ConnectionOf(const TransferOptions& transfer) {
   return options;
 }
 
+// Without control traffic, like all counts of an edge's bytes.
 double Total(const LinkStats& stats) {
-  auto bytes = static_cast<double>(stats.control_bytes);
+  double bytes = 0.0;
   for (const Traffic& traffic : stats.data) bytes += static_cast<double>(traffic.bytes);
   return bytes;
 }

@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from networkx.classes.reportviews import OutEdgeView
+
 from geomx.errors import near
 from geomx.network.schedules import EDGE_CHANGES
-from geomx.scenario.places import Edge
+from geomx.scenario.places import Edge, find_edge
 
 Change = Callable[[Edge, dict[str, Any]], None]
 
@@ -49,6 +51,28 @@ class EdgeData(dict[str, Any]):
         raise TypeError("attributes of an edge can be set, not removed")
 
     __delitem__ = pop = popitem = clear = setdefault = _refuse
+
+
+class WanEdges(OutEdgeView):  # type: ignore[misc]  # networkx has no types
+    """networkx's view of the edges, which also takes the names of sites for those of routers."""
+
+    __slots__ = ()
+
+    def __getitem__(self, edge: Edge) -> EdgeData:
+        """Return the attributes of an edge.
+
+        Args:
+            edge: Where it begins and ends.
+
+        Raises:
+            KeyError: There is no such edge.
+        """
+        try:
+            source, target = find_edge(self._graph, *edge)
+        except ValueError as error:
+            raise KeyError(str(error)) from None
+        data: EdgeData = self._adjdict[source][target]
+        return data
 
 
 def checked(edge: Edge, values: Mapping[str, Any]) -> dict[str, Any]:

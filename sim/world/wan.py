@@ -16,7 +16,7 @@ from geomx.network.schedules import BYTES_PER_MBIT
 from geomx.network.sharing import last_class
 from geomx.scenario.places import Edge, find_edge, find_place
 from geomx.sim.protocols import Running
-from geomx.sim.world.edges import DELAY, LOSS, MBPS, UP, EdgeData, checked
+from geomx.sim.world.edges import DELAY, LOSS, MBPS, UP, EdgeData, WanEdges, checked
 from geomx.sim.world.readings import WanReadings
 from geomx.sim.world.transfers import Transfer
 from geomx.sim.world.ways import Ways
@@ -62,6 +62,11 @@ class Wan(WanReadings):
         wan._transfers = {}
         wan._capable = {}
         return wan
+
+    @property
+    def edges(self) -> WanEdges:
+        """All edges, as in networkx."""
+        return WanEdges(self)
 
     # ---- changing it ----
 
