@@ -855,8 +855,11 @@ class Fabric:
         left) of each message and transfer under way.
         """
 
-    def edges_carried(self, now_ns: int) -> list[float]:
-        """Return the bytes that have been sent over each edge, by id."""
+    def edges_carried(self, now_ns: int) -> list[tuple[float, float]]:
+        """
+        Return the bytes that have been sent over each edge, by id: of training and transfers, and of
+        control traffic.
+        """
 
 class FabricModel:
     """

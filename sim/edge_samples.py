@@ -74,7 +74,7 @@ class EdgeSamples:
             queue, many = round(fabric.queued(number, now)), flows[edge]
             values = (
                 rounded(now / NS), *edge, rounded(fabric.capacity(number, now) / BYTES_PER_MBIT),
-                rounded(load), many, queue, round(carried[number]),
+                rounded(load), many, queue, round(sum(carried[number])),
             )  # fmt: skip
             self._table.add(dict(zip(COLUMNS, values, strict=True)))
             before = self.peaks.get(edge, Peak(0.0, 0, 0))

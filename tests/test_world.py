@@ -168,7 +168,7 @@ def test_what_is_rerouted_goes_on_over_the_other_way(act: Build, how: str) -> No
     moved: list[Any] = []
 
     def fail(world: World) -> Process:
-        yield world.env.timeout(world.seconds(1))
+        yield world.env.timeout(world.seconds(11))  # in the push that follows the initial values
         world.wan.set("F", "H", up=False, both=True)
         yield world.env.timeout(world.seconds(1))
         if how == "reroute":

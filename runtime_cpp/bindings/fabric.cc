@@ -364,6 +364,14 @@ void init_fabric(nb::module_& m) {
            }, "now_ns"_a,
            "Return (whether a transfer, source, target, transfer, reliable, payload bytes/s, payload bytes\n"
            "left) of each message and transfer under way.")
-      .def("edges_carried", &Fabric::EdgesCarried, "now_ns"_a,
-           "Return the bytes that have been sent over each edge, by id.");
+      .def("edges_carried",
+           [](const Fabric& self, Time now) {
+             nb::list out;
+             for (const Carried& bytes : self.EdgesCarried(now)) {
+               out.append(nb::make_tuple(bytes.data, bytes.control));
+             }
+             return out;
+           }, "now_ns"_a, nb::sig("def edges_carried(self, now_ns: int) -> list[tuple[float, float]]"),
+           "Return the bytes that have been sent over each edge, by id: of training and transfers, and of\n"
+           "control traffic.");
 }

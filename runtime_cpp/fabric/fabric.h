@@ -158,7 +158,7 @@ class Fabric {
   // Messages and transfers under way.
   std::vector<ActiveFlow> Flows(Time now) const;
   // Bytes that have been sent over each edge, by EdgeId.
-  std::vector<double> EdgesCarried(Time now) const;
+  std::vector<Carried> EdgesCarried(Time now) const;
 
   // ---- repetition (repeat.cc) ----
   // Returns true if the state is now that of the mark; nothing if there is no mark or a part cannot
@@ -332,7 +332,7 @@ class Fabric {
   void Sent(TransferId id, Time now);        // its last byte has left
   void Transferred(const Action& action);    // it has arrived
   void EndTransfer(TransferId id, double sent);
-  void Carry(const std::vector<net::EdgeId>& path, double bytes);
+  void Carry(const std::vector<net::EdgeId>& path, Carried bytes);
   double Draw();
 
   net::FlowNetwork network_;
@@ -360,8 +360,8 @@ class Fabric {
   std::vector<Transfer> transfers_;              // by number
   std::vector<TransferId> free_transfers_;
   std::vector<net::ConnectionId> spare_;         // connections of transfers that have ended
-  std::vector<double> carried_;                  // by edge: bytes of ended transfers and former ways
-  std::unordered_map<std::uint32_t, double> carried_before_;  // by link: bytes on its former ways
+  std::vector<Carried> carried_;                 // by edge: bytes of ended transfers and former ways
+  std::unordered_map<std::uint32_t, Carried> carried_before_;  // by link: on its former ways
 
   // ---- a model in Python ----
   Ending ending_ = Ending::kArrives;  // of the message that is leaving

@@ -19,10 +19,9 @@ net::ConnectionOptions ConnectionOf(const TransferOptions& transfer) {
   return options;
 }
 
-// Without control traffic, like all counts of an edge's bytes.
-double Total(const LinkStats& stats) {
-  double bytes = 0.0;
-  for (const Traffic& traffic : stats.data) bytes += static_cast<double>(traffic.bytes);
+Carried Total(const LinkStats& stats) {
+  Carried bytes{.control = static_cast<double>(stats.control_bytes)};
+  for (const Traffic& traffic : stats.data) bytes.data += static_cast<double>(traffic.bytes);
   return bytes;
 }
 
@@ -55,7 +54,7 @@ void Fabric::ChangeLink(NodeId source, NodeId target, const net::LinkOptions& op
   }
   Link& link = links_[found->second];
   if (link.options.path != options.path) {
-    double& before = carried_before_[found->second];
+    Carried& before = carried_before_[found->second];
     Carry(link.options.path, Total(link.stats) - before);
     before = Total(link.stats);
   }
@@ -66,7 +65,7 @@ void Fabric::ChangeLink(NodeId source, NodeId target, const net::LinkOptions& op
   link.delay = network_.Delay(link.lanes[0]);
 }
 
-void Fabric::Carry(const std::vector<net::EdgeId>& path, double bytes) {
+void Fabric::Carry(const std::vector<net::EdgeId>& path, Carried bytes) {
   for (const net::EdgeId edge : path) {
     if (carried_.size() <= edge) carried_.resize(edge + 1);
     carried_[edge] += bytes;
@@ -153,7 +152,7 @@ void Fabric::Transferred(const Action& action) {
 
 void Fabric::EndTransfer(TransferId id, double sent) {
   Transfer& transfer = transfers_[id];
-  Carry(transfer.path, sent - transfer.carried);
+  Carry(transfer.path, {.data = sent - transfer.carried});
   transfer.state = Transfer::State::kFree;
   spare_.push_back(transfer.connection);
   free_transfers_.push_back(id);
@@ -164,7 +163,7 @@ void Fabric::ChangeTransfer(TransferId id, const TransferOptions& options, Time 
   if (transfer.state == Transfer::State::kFree) throw std::invalid_argument("no such transfer");
   now_ = std::max(now_, now);
   const double sent = transfer.bytes - TransferLeft(id, now_);
-  Carry(transfer.path, sent - transfer.carried);
+  Carry(transfer.path, {.data = sent - transfer.carried});
   transfer.carried = sent;
   transfer.path = options.link.path;
   network_.Change(transfer.connection, ConnectionOf(options), now_);
@@ -245,21 +244,21 @@ std::vector<ActiveFlow> Fabric::Flows(Time now) const {
   return flows;
 }
 
-std::vector<double> Fabric::EdgesCarried(Time now) const {
-  std::vector<double> bytes = carried_;
+std::vector<Carried> Fabric::EdgesCarried(Time now) const {
+  std::vector<Carried> bytes = carried_;
   bytes.resize(network_.edges());
-  const auto carry = [&](const std::vector<net::EdgeId>& path, double more) {
+  const auto carry = [&](const std::vector<net::EdgeId>& path, Carried more) {
     for (const net::EdgeId edge : path) bytes[edge] += more;
   };
   for (std::uint32_t index = 0; index < links_.size(); ++index) {
     const auto before = carried_before_.find(index);
-    const double already = before == carried_before_.end() ? 0.0 : before->second;
+    const Carried already = before == carried_before_.end() ? Carried{} : before->second;
     carry(links_[index].options.path, Total(links_[index].stats) - already);
   }
   for (TransferId id = 0; id < transfers_.size(); ++id) {
     const Transfer& transfer = transfers_[id];
     if (transfer.state == Transfer::State::kFree) continue;
-    carry(transfer.path, transfer.bytes - TransferLeft(id, now) - transfer.carried);
+    carry(transfer.path, {.data = transfer.bytes - TransferLeft(id, now) - transfer.carried});
   }
   return bytes;
 }

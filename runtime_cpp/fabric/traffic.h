@@ -36,6 +36,21 @@ struct Transfer {
   std::uint32_t count = 0;          // transfers of this number so far; actions of former ones are void
 };
 
+// Bytes that were sent over an edge or a link: messages with headers, transfers without.
+struct Carried {
+  double data = 0.0;                // training and transfers
+  double control = 0.0;             // joins, initial values, reports
+
+  Carried& operator+=(const Carried& more) {
+    data += more.data;
+    control += more.control;
+    return *this;
+  }
+  Carried operator-(const Carried& less) const {
+    return {data - less.data, control - less.control};
+  }
+};
+
 // What is under way: a message between two nodes, or a transfer.
 struct ActiveFlow {
   bool transfer = false;

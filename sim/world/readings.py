@@ -116,12 +116,12 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
             target: Where it ends.
 
         Returns:
-            Bytes, of transfers without headers.
+            Bytes, control traffic included, of transfers without headers.
 
         Raises:
             ValueError: There is no such edge.
         """
-        return self.fabric.edges_carried(self.env.now)[self._number(source, target)]
+        return sum(self.fabric.edges_carried(self.env.now)[self._number(source, target)])
 
     def flows(self) -> list[Flow]:
         """List what is under way.
@@ -163,13 +163,13 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
         return bandwidth.carries(until_s)
 
     def traffic(self) -> dict[Edge, float]:
-        """Count what has been sent over every edge, for results.
+        """Count what training and transfers have sent over every edge, for results.
 
         Returns:
-            Bytes by edge.
+            Bytes by edge, without control traffic.
         """
         carried = self.fabric.edges_carried(self.env.now)
-        return {edge: carried[number] for edge, number in self._ids.items()}
+        return {edge: carried[number][0] for edge, number in self._ids.items()}
 
     def _number(self, source: str, target: str) -> int:
         number = self._ids.get((source, target))
