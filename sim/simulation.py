@@ -48,7 +48,7 @@ from geomx.sim.repetition import Repetition
 from geomx.sim.scenario import Acts, play
 from geomx.sim.standbys import Standbys
 from geomx.sim.standstill import standstill
-from geomx.sim.totals import record_totals
+from geomx.sim.totals import record_totals, recorded_if_it_fails
 from geomx.sim.wire import delegate
 from geomx.sim.worker import SimulatedWorker
 from geomx.sim.world import World
@@ -254,7 +254,7 @@ class Simulation:
     def _go(self, end: simpy.Event) -> None:
         try:
             limit_s, base = self.experiment.runtime.failure_timeout_s, Simulation._go.__code__
-            with looking(Instant(self, limit_s, base)):
+            with looking(Instant(self, limit_s, base)), recorded_if_it_fails(self, self._edges):
                 self.env.run(end)
         except Exception as error:
             named = failure(error, self)

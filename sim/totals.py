@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from geomx.network.links import Edge
 from geomx.results.link_traffic import record_traffic
@@ -11,13 +12,28 @@ from geomx.sim.protocols import Running
 from geomx.training.pace import NS
 
 
+@contextmanager
+def recorded_if_it_fails(simulation: Running, edges: Mapping[Edge, int]) -> Iterator[None]:
+    """Record the totals up to now if the context, in which time runs, ends with an exception.
+
+    Args:
+        simulation: The simulation.
+        edges: Ids of the edges in its fabric.
+    """
+    try:
+        yield
+    except BaseException:
+        record_totals(simulation, edges, simulation.env.now / NS)
+        raise
+
+
 def record_totals(simulation: Running, edges: Mapping[Edge, int], end_s: float) -> int:
     """Record traffic, the timeline and the work of nodes.
 
     Args:
         simulation: The simulation at its end.
         edges: Ids of the edges in its fabric.
-        end_s: When the last worker ended, in seconds of the run.
+        end_s: When the last worker ended, or time ended otherwise, in seconds of the run.
 
     Returns:
         The rounds of all shards together.

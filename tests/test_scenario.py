@@ -315,6 +315,13 @@ def test_a_killed_node_ends_the_run(tmp_path: Path, mode: str) -> None:
         run(
             tmp_path / "killed", mode, "[{at_s: 0.3, kill: west/worker1}]", "iterations=200", *SMALL
         )
+    until_then = Results.load(tmp_path / "killed")
+    assert until_then.iterations
+    if mode == "sim":  # live nodes report what they have counted when they leave
+        pushed = sum(row["bytes"] for row in until_then.links if row["kind"] == "wan")
+        sent = until_then.summary["bytes"]
+        assert sent["wan_push"] + sent["wan_pull"] == pushed > 0
+        assert any(row["bytes"] for row in until_then.edges)
 
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
