@@ -331,6 +331,23 @@ def test_a_sweep_may_list_network_files(tmp_path: Path) -> None:
     assert len(set(choices)) == 3
 
 
+@pytest.mark.slow
+def test_overrides_of_a_sweeps_runs_name_the_files_that_were_typed(tmp_path: Path) -> None:
+    """So that each run can be repeated."""
+    shipped = (files("geomx.conf") / "network/two_parties.yaml").read_text()
+    (tmp_path / "a").mkdir()
+    for path in ("my wan.yaml", "a/my wan.yaml"):
+        (tmp_path / path).write_text(shipped.replace("name: two_parties", ""))
+    (tmp_path / "costs.yaml").write_text("cores: 2\n")
+    paths = ["my wan.yaml", "a/my wan.yaml", "five_regions"]
+    made: list[Experiment] = []
+    words = [f"network={','.join(paths)}", "+costs=costs.yaml", "workload=tiny", "seed=1"]
+    main(["-m", BASIC, *words], lambda one, directory: made.append(one))
+    assert [one.overrides for one in made] == [[f"network={path}", *words[1:]] for path in paths]
+    again, _ = compose(made[1].overrides)
+    assert (again.cluster.name, again.costs.cores) == ("my wan", 2)
+
+
 def test_mode_both_runs_both_and_compares(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran = []
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 from geomx.cli import main as cli
 from geomx.explaining import explain
@@ -217,6 +218,20 @@ def test_the_command_prints_and_stores_the_explanation(
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "What an iteration waits for" not in before and "What an iteration waits for" in page
     assert before.count("<section") + 1 == page.count("<section")
+
+
+def test_a_sweeps_run_of_a_network_file_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By jobs in other processes, which is the default."""
+    monkeypatch.chdir(tmp_path)
+    network(tmp_path, uplink=50)
+    get_reusable_executor().shutdown()  # its processes work in an earlier test's folder
+    chosen = ["network=net.yaml", "workload=tiny"]
+    assert cli.main(["-m", *chosen, "iterations=5,6", "hydra.sweep.dir=swept"]) == 0
+    content = explain("swept/1").content
+    assert content["words"] == [*chosen, "iterations=6"]
+    assert content["what_if"]["reason"] == "" and content["what_if"]["changes"]
 
 
 def test_a_folder_without_a_run_is_refused(

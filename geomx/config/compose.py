@@ -39,7 +39,7 @@ from yaml import YAMLError
 
 from geomx.config.composition import composed, initialised, run_all
 from geomx.config.directories import no_directory, refuse_used, remove_unused
-from geomx.config.groups import network_choice, offer, store_file
+from geomx.config.groups import as_typed, network_choice, offer, store_file
 from geomx.config.messages import explain
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.build import build_experiment
@@ -168,7 +168,7 @@ def main(
     def task(config: Any) -> None:
         run = HydraConfig.get()
         sweep = run.mode == RunMode.MULTIRUN
-        typed = list(run.overrides.task) if sweep else plain
+        typed = [as_typed(word) for word in run.overrides.task] if sweep else plain
         directory = Path(run.runtime.output_dir)
         try:
             try:

@@ -27,6 +27,9 @@ from geomx.plugin.registry import Registry
 MOST_ENTRIES = 32
 """Limit on the entries of a table that is copied into a choice."""
 
+_OF_FILES = "file_"
+"""How the names of choices begin that are made of files."""
+
 
 def _itself(store: ConfigStore, memo: dict[int, Any]) -> ConfigStore:
     """Stand in for a copy of the store in Hydra's copies of its repository of sources.
@@ -178,22 +181,35 @@ def _is_large(value: Any) -> bool:
 
 
 def store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:
-    """Register the content of a file as a choice, unless the same content is one already.
+    """Register the content of a file as a choice, unless the same file's same content is one.
 
     Args:
         group: Group of the choice.
-        path: The file, from which the name is derived.
+        path: The file, from which the name is derived. `as_typed` finds it by the name.
         node: Its content.
 
     Returns:
         Name of the choice.
     """
     taken = ConfigStore.instance().repo.get(group, {})
-    stem = "file_" + re.sub(r"\W", "_", path.stem)
+    stem = _OF_FILES + re.sub(r"\W", "_", path.stem)
     for name in chain([stem], (f"{stem}_{number}" for number in count(2))):
         there = taken.get(f"{name}.yaml")
         if there is None:
-            ConfigStore.instance().store(group=group, name=name, node=node, package=group)
-        if there is None or there.node == node:
+            ConfigStore.instance().store(name, node, group, package=group, provider=str(path))
+        if there is None or (there.provider, there.node) == (str(path), node):
             return name
     raise AssertionError("unreachable")
+
+
+def as_typed(override: str) -> str:
+    """Return an override of one job of a sweep with the path of a file in place of its choice.
+
+    Args:
+        override: What Hydra made of an override of the command line.
+    """
+    group, _, name = override.partition("=")
+    if not name.startswith(_OF_FILES):
+        return override
+    choice = ConfigStore.instance().repo.get(group.lstrip("+"), {}).get(f"{name}.yaml")
+    return override if choice is None else f"{group}={choice.provider}"
