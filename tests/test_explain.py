@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,41 @@ def test_a_sweeps_run_of_a_network_file_is_explained(
     content = explain("swept/1").content
     assert content["words"] == [*chosen, "iterations=6"]
     assert content["what_if"]["reason"] == "" and content["what_if"]["changes"]
+
+
+def test_a_run_is_explained_with_its_own_network_in_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    for folder in (there, here):
+        folder.mkdir()
+    monkeypatch.chdir(there)
+    network(there, uplink=50)
+    more = ("network=net.yaml", "network.delay_ms=5")
+    before = explained(there, words(there, 250_000, 30, *more))
+    monkeypatch.chdir(here)
+    assert explain(there / "run").content == before
+    network(here, delay_ms=500)  # another one of that name
+    assert explain(Path("../there/run")).content == before
+    now_s = before["what_if"]["seconds_per_iteration"]
+    assert now_s == pytest.approx(before["runs"][0]["seconds_per_iteration"], rel=0.05)
+    said = shlex.split(change(before, "switched on")["command"])
+    assert f"network={there / 'run' / 'network.json'}" in said
+    assert "network.delay_ms=5" not in said
+
+
+def test_a_file_that_is_not_there_is_named_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "events.yaml").write_text("- {at_s: 0.01, set: [hub, west], mbps: 10}\n")
+    monkeypatch.chdir(tmp_path)
+    said = ["workload=tiny", "iterations=4", "scenario=events.yaml", "hydra.run.dir=run"]
+    content = explained(tmp_path, [network(tmp_path), *said])
+    assert content["what_if"]["reason"] == ""
+    (tmp_path / "events.yaml").unlink()
+    reason = explain("run").content["what_if"]["reason"]
+    assert reason.startswith("changes cannot be simulated: scenario=events.yaml: cannot be read")
+    assert reason.endswith("or call geomx explain in the folder where the run was started")
 
 
 def test_a_folder_without_a_run_is_refused(

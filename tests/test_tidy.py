@@ -163,7 +163,7 @@ ROOMS = {
     " terminal version",
     "planning": "cluster config errors experiment explaining options plugin pages results runner"
     " study terminal version",
-    "explaining": "errors plugin pages results study terminal version",
+    "explaining": "errors network plugin pages results study terminal version",
     "testing": "cluster errors experiment network options plugin results runner workload",
     "cli": "calibrate cluster compat config errors experiment explaining frameworks imports limits"
     " live machines metrics network options planning plugin pages results runner study terminal"

@@ -81,7 +81,7 @@ def _what_if(evidence: Evidence, parts: list[Part], directory: Path) -> dict[str
     tried = list(changes(evidence, parts, folder, registry))
     try:
         script = stand_in(evidence, folder)
-        base, done = outcomes(evidence.results, tried, script)
+        base, done = outcomes(evidence.results, tried, registry, script)
     except GeomxError as error:
         return {"reason": str(error), "seconds_per_iteration": None, "changes": []}
     now = base.seconds_per_iteration or 1.0

@@ -10,6 +10,7 @@ switched on.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from joblib import cpu_count
 from geomx.errors import GeomxError
 from geomx.explaining.evidence import Edge, Evidence
 from geomx.explaining.parts import Part, access_of, edge_name
+from geomx.network.named import network_names
 from geomx.plugin.registry import Registry
 from geomx.results.files import write_network
 from geomx.results.results import Results
@@ -34,6 +36,8 @@ WORTH_TRYING = 0.02
 """Share of the path above which a cause is changed."""
 LONG_S = 1.0
 """Duration of a simulation above which several run in parallel processes."""
+_FILE = re.compile(r"[^\[{]*(/|\.[A-Za-z])[^\[{]*")
+"""A value that is probably a path: no list, no table, and it has a folder or a suffix."""
 
 
 @dataclass(frozen=True)
@@ -136,13 +140,14 @@ def _siblings(evidence: Evidence, kind: str, name: str, limits: Mapping[Edge, fl
 
 
 def outcomes(
-    run: Results, tried: Sequence[Change], script: Sequence[str] = ()
+    run: Results, tried: Sequence[Change], registry: Registry, script: Sequence[str] = ()
 ) -> tuple[Outcome, list[Outcome]]:
     """Simulate a run as it is and with every change.
 
     Args:
         run: The run.
         tried: The changes.
+        registry: The installed plugins.
         script: Overrides of a workload in place of the run's script, if it has one.
 
     Returns:
@@ -151,10 +156,9 @@ def outcomes(
     Raises:
         GeomxError: The run itself cannot be simulated (any more).
     """
-    overrides = [str(override) for override in run.summary.get("words", ())]
     kept = [
         override
-        for override in overrides
+        for override in _overrides(run, registry)
         if key_of(override).split(".")[0] not in ("hydra", "study", *(script and ["workload"]))
     ]
     base = _replaced(kept, ("mode=sim", "numerics=false", *script))
@@ -178,7 +182,8 @@ def outcomes(
                 go(1)
             first = Path(place) / "0"
             if reasons[first]:
-                raise GeomxError(f"changes cannot be simulated: {reasons[first]}")
+                told = reasons[first] + _remedy(base, reasons[first])
+                raise GeomxError(f"changes cannot be simulated: {told}")
             took_s = Results.load(first).summary["wall_seconds"]
             jobs = cpu_count() if took_s > LONG_S else 1
         for number, (change, line) in enumerate(lines.items()):
@@ -193,6 +198,27 @@ def outcomes(
         key=lambda one: (one.seconds_per_iteration is None, one.seconds_per_iteration or 0.0),
     )
     return done[0], order
+
+
+def _overrides(run: Results, registry: Registry) -> list[str]:
+    """Return the overrides of a run, with its own ``network.json`` in place of a network file.
+
+    That file may be elsewhere, since its path is relative to the folder where the run was started,
+    and may have changed since.
+    """
+    said = [str(override) for override in run.summary.get("words", ())]
+    named = {*network_names(), *(plugin.name for plugin in registry.plugins("network"))}
+    if all(word.partition("=")[2] in named for word in said if key_of(word) == "network"):
+        return said
+    return _replaced(said, (f"network={(run.directory / 'network.json').resolve()}",))
+
+
+def _remedy(overrides: Sequence[str], reason: str) -> str:
+    """Return what to do if overrides were refused because a file of theirs is not there."""
+    paths = (override.partition("=")[2] for override in overrides)
+    if any(_FILE.fullmatch(path) and path in reason and not Path(path).exists() for path in paths):
+        return "; put the file there, or call geomx explain in the folder where the run was started"
+    return ""
 
 
 def _mean_s(run: Results) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import yaml
@@ -17,7 +18,7 @@ import yaml
 from geomx.cluster import Cluster
 from geomx.network.files import read_network
 
-_FOLDER = "network"
+_SUFFIX = ".yaml"
 _SOURCE = "# Source: "
 
 
@@ -42,18 +43,25 @@ class NamedNetwork:
         return read_network(self.content)
 
 
+def network_names() -> list[str]:
+    """Return the names of all of them, sorted."""
+    names = (entry.name for entry in _folder().iterdir())
+    return sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+
+
 def named_networks() -> Iterator[NamedNetwork]:
     """Yield all of them, sorted by name."""
-    folder = files("geomx.conf") / _FOLDER
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if not entry.name.endswith(".yaml"):
-            continue
-        text = entry.read_text(encoding="utf-8")
+    for name in network_names():
+        text = (_folder() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
         lines = text.splitlines()
         sources = [line for line in lines if line.startswith(_SOURCE)]
         yield NamedNetwork(
-            entry.name.removesuffix(".yaml"),
+            name,
             lines[0].removeprefix("# "),
             sources[0].removeprefix(_SOURCE) if sources else "",
             yaml.safe_load(text),
         )
+
+
+def _folder() -> Traversable:
+    return files("geomx.conf") / "network"
