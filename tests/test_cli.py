@@ -382,6 +382,38 @@ def test_no_run_overwrites_another(tmp_path: Path, capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.slow
+def test_no_sweep_overwrites_another(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "swept"
+    words = ["-m", "hydra/launcher=basic", "workload=tiny", f"hydra.sweep.dir={folder}"]
+    folder.mkdir()  # an empty folder is welcome, and a sweep may come in batches
+    assert cli.run([*words, "iterations=2,3", "hydra.sweeper.max_batch_size=1"]) == 0
+    shutil.rmtree(folder / "0")  # what is left is enough to refuse
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    capfd.readouterr()
+    assert cli.run([*words, "seed=1,2"]) == 2
+    told = capfd.readouterr()
+    refusal = f"hydra.sweep.dir={folder}: already holds a run; choose another folder, or delete it"
+    assert (told.out, told.err.splitlines()) == ("", [refusal])
+    assert cli.run(["-m", "seed=1,2", f"hydra.sweep.dir={folder / '1'}"]) == 2
+    assert capfd.readouterr().err.count("already holds a run") == 1
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.slow
+def test_a_sweep_may_add_to_one_whose_jobs_have_names(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-m", "hydra/launcher=basic", "workload=tiny", "iterations=1", "sim.max_spans=0"]
+    places = ["hydra.sweep.dir=swept", "hydra.sweep.subdir=seed${seed}"]
+    assert cli.run([*words, *places, "seed=1,2"]) == 0
+    assert cli.run([*words, *places, "seed=3"]) == 0
+    assert cli.run([*words, *places, "seed=2,4"]) == 2
+    assert capfd.readouterr().err.count("already holds a run") == 1
+    found = {path.parent.name for path in (tmp_path / "swept").glob("*/summary.json")}
+    assert found == {f"seed{seed}" for seed in (1, 2, 3, 4)}
+
+
+@pytest.mark.slow
 def test_the_last_line_of_a_run_is_its_directory() -> None:
     done = geomx("workload=resnet50", "iterations=1")
     assert (done.returncode, done.stderr) == (0, "")

@@ -16,8 +16,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from contextvars import ContextVar
-from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
@@ -38,7 +36,13 @@ from omegaconf.errors import (
 from yaml import YAMLError
 
 from geomx.config.composition import composed, initialised, run_all
-from geomx.config.directories import no_directory, refuse_used, remove_unused
+from geomx.config.directories import (
+    new_directory,
+    no_directory,
+    refuse_used,
+    refuse_used_sweep,
+    remove_unused,
+)
 from geomx.config.groups import as_typed, network_choice, offer, store_file
 from geomx.config.messages import explain
 from geomx.errors import ConfigError, GeomxError
@@ -135,12 +139,22 @@ def _run_directory(config: Any) -> Path:
 _sweep: ContextVar[Path | None] = ContextVar("sweep", default=None)
 
 
+class _Refusal(BaseException):
+    """Carries an error out of a callback; Hydra makes a warning of any `Exception`."""
+
+
 class SweepWatch(Callback):
-    """Hydra callback that records the directory of a sweep before its first job."""
+    """Hydra callback that refuses or records the directory of a sweep before its first job."""
 
     def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
         """See `Callback.on_multirun_start`."""
-        _sweep.set(Path(config.hydra.sweep.dir).absolute())
+        directory = Path(config.hydra.sweep.dir).absolute()
+        subdirectory = cast(dict[str, Any], OmegaConf.to_container(config.hydra.sweep))["subdir"]
+        try:
+            refuse_used_sweep(directory, str(subdirectory))
+        except ConfigError as error:
+            raise _Refusal(error) from None
+        _sweep.set(directory)
 
 
 def main(
@@ -158,7 +172,7 @@ def main(
         The directory of the sweep, None for a single run.
 
     Raises:
-        ConfigError: An override is invalid.
+        ConfigError: An override is invalid, or the directory contains a run.
         SystemExit: A flag such as ``--help`` was handled.
         Exception: Raised by `job`.
     """
@@ -197,6 +211,8 @@ def main(
         sys.argv = ["geomx", *flags, *words]
         try:
             run_all(flags, words, task)
+        except _Refusal as refusal:
+            raise refusal.args[0] from None
         except OSError as error:
             if STARTED in vars(error) or isinstance(error, HydraException):
                 raise
@@ -295,21 +311,8 @@ def _offer(registry: Registry) -> None:
     if "geomx_root.yaml" not in store.repo:
         store.store(name="geomx_root", node=Root)
     offer(registry)
-    OmegaConf.register_new_resolver("geomx_new_dir", _new_dir, use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("geomx_new_dir", new_directory, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("geomx_jobs", _jobs, replace=True)
-
-
-def _new_dir(base: str) -> str:
-    """Create ``base/DATE/TIME``, with a number appended if it exists already."""
-    stem = Path(base) / datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
-    for attempt in count(1):
-        path = stem if attempt == 1 else stem.with_name(f"{stem.name}-{attempt}")
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return str(path)
-    raise AssertionError("unreachable")
 
 
 def _refuse_twice(group: str, override: str) -> None:
@@ -354,7 +357,7 @@ def _explained(overrides: Sequence[str], registry: Registry) -> Iterator[None]:
 
 
 def _unmade(error: Exception) -> OSError | None:
-    """Return the error of `_new_dir` inside an error of OmegaConf, or None."""
+    """Return the error of `new_directory` inside an error of OmegaConf, or None."""
     within: BaseException | None = (
         error if isinstance(error, InterpolationResolutionError) else None
     )

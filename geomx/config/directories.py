@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 
 A_RUN = ("summary.json", "comparison.json", "nodes")  # what the directory of a run holds
+_NUMBER = re.compile(r"\$\{hydra[.:]job\.num\}")  # Hydra's number of a sweep's job
+
+
+def new_directory(base: str) -> str:
+    """Create ``base/DATE/TIME``, with a number appended if it exists already."""
+    stem = Path(base) / datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
+    for attempt in count(1):
+        path = stem if attempt == 1 else stem.with_name(f"{stem.name}-{attempt}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return str(path)
+    raise AssertionError("unreachable")
 
 
 def refuse_used(directory: Path, key: str, experiment: Experiment) -> None:
@@ -19,9 +36,35 @@ def refuse_used(directory: Path, key: str, experiment: Experiment) -> None:
     Raises:
         ConfigError: It contains a run.
     """
-    if experiment.study is None and any((directory / name).exists() for name in A_RUN):
-        place = directory.parent if key == "hydra.sweep.dir" else directory
-        raise ConfigError(key, place, "already holds a run; choose another folder, or delete it")
+    if experiment.study is None and _holds_run(directory):
+        raise _used(key, directory.parent if key == "hydra.sweep.dir" else directory)
+
+
+def refuse_used_sweep(directory: Path, subdirectory: str) -> None:
+    """Refuse the directory of a sweep before its first job, as `refuse_used` that of a run.
+
+    Jobs whose directories depend on more than their numbers may be added to those of an earlier
+    sweep; `refuse_used` checks them one by one.
+
+    Args:
+        directory: Of the sweep.
+        subdirectory: Of a job in it, as configured: ``${hydra.job.num}`` stands for its number.
+
+    Raises:
+        ConfigError: It contains a run, or a job of the sweep would be where one is.
+    """
+    numbers = range(len(list(directory.glob("*"))))  # every job has left a folder
+    jobs = {directory / _NUMBER.sub(str(number), subdirectory) for number in numbers}
+    if any(map(_holds_run, (directory, *jobs))):
+        raise _used("hydra.sweep.dir", directory)
+
+
+def _holds_run(directory: Path) -> bool:
+    return any((directory / name).exists() for name in A_RUN)
+
+
+def _used(key: str, directory: Path) -> ConfigError:
+    return ConfigError(key, directory, "already holds a run; choose another folder, or delete it")
 
 
 def remove_unused(directory: Path) -> None:
