@@ -142,7 +142,8 @@ class NodeActed:
     Attributes:
         time_s: Seconds since the start of the run.
         node: Name of the node.
-        what: ``kill``, ``restart``, ``pause`` or ``slow``.
+        what: ``kill``, ``restart`` (of a kill with ``restart_s``, too), ``pause`` or ``slow``. The
+            ends of pauses and of slow times are no events; each call of ``world.compute.slow`` is.
     """
 
     time_s: float

@@ -28,6 +28,9 @@ VERBS = {"pause": "cut", "kill": "cut", "resume": "reconnect", "restart": "recon
 WORLDLY = ("set", "traffic", "quiet", "slow", "usual")
 """Acts on the simulated world, which programs may do too."""
 
+PUBLISHED = ("kill", "restart", "pause", "slow")
+"""Acts on nodes of which programs hear (`geomx.events.NodeActed`)."""
+
 
 def play(simulation: Running, scenario: Scenario) -> None:
     """Schedule the acts of a scenario in a simulation that is about to run.
@@ -100,6 +103,8 @@ class Acts:
             row = simulation.recorder.fault(row)
             if act.what in ("kill", "pause"):
                 simulation.standbys.expects(nodes[min(act.one)], row)
+        if act.what in PUBLISHED and simulation.has_world:
+            simulation.world.acted(min(act.one), act.what)
         if act.what in WORLDLY:
             self._disturb(act)
             return

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +226,7 @@ class Simulation:
         by_event = self.experiment.event_schedule.has(*PLACES, "slow")
         return bool(self.programs) or by_plugin or by_event
 
-    @property
+    @cached_property
     def has_world(self) -> bool:
         """Whether there is a world: programs act on it, or options read it or draw steps."""
         drawn = draws_steps(self.experiment.cluster.graph)

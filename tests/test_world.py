@@ -14,6 +14,8 @@ import geomx
 from geomx.errors import ConfigError, GeomxError, PluginError
 from geomx.events import EdgeChanged, NodeActed, StepEnded, TransferEnded, ValueArrived
 from geomx.network.files import read_network
+from geomx.options.schema import FaultOptions
+from geomx.scenario import read_scenario
 from geomx.scenario.programs import Program
 from geomx.sim import Transfer, World
 from tests.laws import Build, registry_with, short_form
@@ -297,6 +299,42 @@ def test_events_and_conditions(act: Build) -> None:
     assert times == sorted(times)
     values = [event for event in heard if isinstance(event, ValueArrived)]
     assert any(event.time_s == waited[1][0] and event.round == 2 for event in values)
+
+
+DONE = [
+    (0.01, "party0/worker0", "pause"), (0.03, "party1/worker0", "slow"),
+    (0.05, "party0/worker0", "kill"), (0.08, "party0/worker0", "restart"),
+]  # fmt: skip
+EVENTS = [
+    {"at_s": 0.01, "pause": "party0/worker0", "for_s": 0.01},
+    {"at_s": 0.03, "slow": "party1/worker0", "times": 2, "for_s": 0.01},
+    {"at_s": 0.05, "kill": "party0/worker0", "restart_s": 0.03},
+]
+
+
+@pytest.mark.parametrize("by_program", [True, False], ids=["program", "scenario"])
+def test_what_is_done_to_nodes_is_published(act: Build, by_program: bool) -> None:
+    """The same of programs and scenarios; the ends of pauses and of slow times are no events."""
+    heard: list[NodeActed] = []
+
+    def acts(world: World) -> Process:
+        yield world.env.timeout(world.seconds(0.01))
+        world.nodes["party0/worker0"].pause(0.01)
+        yield world.env.timeout(world.seconds(0.02))
+        world.compute.slow("party1/worker0", 2)
+        yield world.env.timeout(world.seconds(0.02))
+        world.nodes["party0/worker0"].kill(restart_s=0.03)
+        yield world.events.next(NodeActed, lambda event: event.what == "restart")
+        assert world.now_s == pytest.approx(0.08)
+
+    def program(world: World) -> None:
+        world.events.subscribe(NodeActed, heard.append)
+        if by_program:
+            world.process(acts(world))
+
+    events = () if by_program else read_scenario(EVENTS, read_network(short_form(1, 1)))
+    act(program, iterations=5, faults=FaultOptions(on_loss="continue"), scenario=events)
+    assert [(round(each.time_s, 9), each.node, each.what) for each in heard] == DONE
 
 
 def test_compute_follows_functions_sequences_and_slow_nodes(act: Build) -> None:

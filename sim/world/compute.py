@@ -67,6 +67,7 @@ class Compute:
         if node not in self._ids:
             raise ValueError(f"there is no node {node}; {near(node, self._ids)}")
         self._of_nodes[self._ids[node]] = _positive(times)
+        self._simulation.world.acted(self._ids[node], "slow")
         self._tell(self._ids[node])
 
     def scale(self, node: int, times: float, begins: bool) -> None:

@@ -9,7 +9,6 @@ import simpy
 
 from geomx.cluster import NodeSpec
 from geomx.errors import near
-from geomx.events import NodeActed
 from geomx.scenario import Act
 from geomx.sim.protocols import Running, Worker
 from geomx.sim.world.wan import Wan
@@ -124,7 +123,6 @@ class WorldNode:
         row: dict[str, Any] = {"time_s": now / NS, "what": what, "node": self.name}
         if for_s is not None:
             row["for_s" if what == "pause" else "restart_s"] = for_s
-        simulation.world.events.publish(NodeActed(now / NS, self.name, what))
         simulation.acts.carry_out(Act(now, 0, what, one, frozenset(), lasts), row)
         if lasts and end is not None:
             later = Act(now + lasts, 0, end, one)

@@ -9,7 +9,7 @@ from typing import Any
 
 import simpy
 
-from geomx.events import StepEnded, TransferEnded, ValueArrived
+from geomx.events import NodeActed, StepEnded, TransferEnded, ValueArrived
 from geomx.scenario.places import Edge
 from geomx.sim.clock import Clock
 from geomx.sim.protocols import IterationRow, Running
@@ -190,6 +190,17 @@ class World:
             tensor = self._simulation.tensor_name(key)
             name = self.experiment.cluster.nodes[node].name
             self.events.publish(ValueArrived(self.now_s, name, tensor, number))
+
+    def acted(self, node: int, what: str) -> None:
+        """Publish that something is done to a node.
+
+        Args:
+            node: Its id.
+            what: As of `NodeActed`.
+        """
+        if self.events.observed(NodeActed):
+            name = self.experiment.cluster.nodes[node].name
+            self.events.publish(NodeActed(self.now_s, name, what))
 
     def transferred(self, transfer: Transfer) -> None:
         """Publish the end of a transfer.
