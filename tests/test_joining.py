@@ -10,12 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from geomx import runner
 from geomx.cli import launch
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
@@ -23,7 +25,6 @@ from geomx.live import access
 from geomx.live.files import Reader, stem
 from geomx.live.lifetime import LEAVE
 from geomx.results.results import Results
-from geomx.scenario.acts import BY_HAND
 from geomx.terminal.log import text_of
 from tests.ports import free_port
 from tests.test_members import NETWORK, WORKERS, replay, run, words
@@ -174,11 +175,8 @@ def test_absent_members_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return [*words(tmp_path / "run", "[]"), f"faults.absent={names}", *more]
 
     experiment, _ = compose(absent("[west,south/worker0]"))
-    nodes = experiment.cluster.nodes
-    late = {
-        nodes[node].name for node, by in experiment.event_schedule.late.items() if by == BY_HAND
-    }
-    assert late == {"west/server", "west/worker0", "west/worker1", "south/server", "south/worker0"}
+    away = {"west/server", "west/worker0", "west/worker1", "south/server", "south/worker0"}
+    assert set(experiment.event_schedule.by_hand) == away
     for names, sentence in {
         "[wst]": "did you mean west",
         "[west/server]": "no such worker or party",
@@ -203,6 +201,27 @@ def test_absent_members_never_take_part_in_a_simulation(tmp_path: Path) -> None:
     replayed = replay(tmp_path / "run", *given[:-2], given[-1])
     for name, value in results.parameters().items():
         assert np.array_equal(value, replayed[name]), name
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("mode", ["sim", "live"])
+def test_a_scenario_lets_absent_members_join(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No token is needed: nobody joins by hand."""
+    monkeypatch.delenv(access.TOKEN)
+    join = "{{at_s: {}, join: {{party: {}, workers: 1}}}}"
+    joins = f"[{join.format(0.3, 'west')}, {join.format(0.6, 'south')}]"
+    absent = "faults.absent=[west/worker0,south]"
+    given = words(tmp_path / "run", joins, f"mode={mode}", absent, "iterations=60")
+    results = runner.run(*given)
+    replayed = replay(tmp_path / "run", *(word for word in given if "hydra" not in word))
+    for name, value in results.parameters().items():
+        assert np.array_equal(value, replayed[name]), name
+    steps = Counter(row["worker"] for row in results.iterations)
+    assert [steps[worker] == 60 for worker in WORKERS] == [True, True, False, True, False]
+    assert all(steps[worker] for worker in WORKERS)
+    assert [row["what"] for row in results.summary["faults"]] == ["join", "join"]
 
 
 # ---- scripts ----

@@ -26,6 +26,7 @@ from geomx.network.files import read_network
 from geomx.results.results import Results
 from geomx.results.tables import summary_table
 from geomx.scenario import Act, NodeActs, Scenario, read_scenario
+from geomx.scenario.acts import BY_HAND
 from tests.test_training_loop import S, clock
 
 NETWORK: dict[str, Any] = {
@@ -115,6 +116,39 @@ def test_a_scenario_comes_from_a_file_or_the_command_line(tmp_path: Path) -> Non
     ):
         with pytest.raises(ConfigError, match=f"scenario={wrong}: {why}"):
             compose([f"scenario={wrong}"])
+
+
+def join(workers: int, at_s: float = 1.0) -> dict[str, Any]:
+    return {"at_s": at_s, "join": {"party": "west", "workers": workers}}
+
+
+@pytest.mark.parametrize(
+    ("absent", "joins", "late", "by_hand"),
+    [
+        ([], [join(1)], {"west/worker1": 0}, ()),
+        (["west/worker1"], [join(1)], {"west/worker1": 0}, ()),
+        (["west/worker0"], [join(1)], {"west/worker0": 0}, ()),
+        (
+            ["west"], [join(1)],
+            {"west/worker1": 0, "west/worker0": BY_HAND, "west/server": 0}, ("west/worker0",),
+        ),
+        (["west"], [join(2)], {"west/worker0": 0, "west/worker1": 0, "west/server": 0}, ()),
+        (
+            ["west/worker0"], [join(1, 2.0), join(1)],
+            {"west/worker0": 0, "west/worker1": 1, "west/server": 1}, (),
+        ),
+    ],
+)  # fmt: skip
+def test_absent_workers_join_first_and_the_last_ones_of_them(
+    cluster: Cluster,
+    absent: list[str],
+    joins: list[dict[str, Any]],
+    late: dict[str, int],
+    by_hand: tuple[str, ...],
+) -> None:
+    scenario = Scenario(read_scenario(joins, cluster), cluster, 0, absent)
+    assert {cluster.nodes[node].name: by for node, by in scenario.late.items()} == late
+    assert scenario.by_hand == by_hand
 
 
 # ---- the order of time ----

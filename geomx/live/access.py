@@ -30,16 +30,17 @@ def new_token() -> str:
     return os.environ.get(TOKEN) or secrets.token_hex(16)
 
 
-def check_token(absent: Sequence[str]) -> None:
+def check_token(absent: Sequence[str], by_hand: Sequence[str]) -> None:
     """Refuse a run that nodes are to join by hand if its token was not set by the user.
 
     Args:
         absent: The option ``faults.absent``.
+        by_hand: Names of the nodes that join by hand.
 
     Raises:
         ConfigError: This process's environment has no token.
     """
-    if absent and not os.environ.get(TOKEN):
+    if by_hand and not os.environ.get(TOKEN):
         remedy = f"needs {TOKEN} set to a long random secret, which those that join have as well"
         raise ConfigError("faults.absent", ",".join(absent), remedy)
 

@@ -26,7 +26,6 @@ from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.results.scripts import complete
 from geomx.results.traffic import EdgeTraffic
-from geomx.scenario.acts import BY_HAND
 from geomx.terminal.progress import Advance
 from geomx.tracking.begin import begin
 
@@ -82,8 +81,7 @@ class Collector:
         self._ended: set[str] = set()
         self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # of the latest process of each node
         self._recovered: dict[str, list[float]] = defaultdict(list)  # s since the start
-        late = experiment.event_schedule.late.items()  # nodes that have not joined yet
-        self._by_hand = {experiment.cluster.nodes[node].name for node, by in late if by == BY_HAND}
+        self._by_hand = set(experiment.event_schedule.by_hand)  # nodes that have not joined yet
         some = may_lack_some(experiment.cluster, experiment.selection, experiment.faults)
         self._participation = recorder.continues() if some else None
         self._told: list[tuple[float, NodeSpec, Note]] = []  # changes of members

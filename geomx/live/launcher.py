@@ -75,7 +75,7 @@ def run_experiment(
     workload, cluster = experiment.workload, experiment.cluster
     training_optimizers(cluster, experiment.selection, workload.optimizer)
     emulation.check(experiment)
-    access.check_token(experiment.faults.absent)
+    access.check_token(experiment.faults.absent, experiment.event_schedule.by_hand)
     spec = _spec(experiment, directory)
 
     def job() -> Running:
@@ -189,7 +189,7 @@ def run_script(
     """
     experiment = of_live_script(experiment)
     emulation.check(experiment)
-    access.check_token(experiment.faults.absent)
+    access.check_token(experiment.faults.absent, experiment.event_schedule.by_hand)
     spec = _spec(experiment, directory, script=True)
 
     def job() -> Running:

@@ -18,7 +18,7 @@ from geomx.live.exit_status import BROKEN, LOST
 from geomx.live.files import Reader, durable, stem
 from geomx.live.spec import Spec
 from geomx.options.schema import restart_delay_s
-from geomx.scenario.acts import BY_HAND, NS, Act
+from geomx.scenario.acts import NS, Act
 from geomx.terminal.log import say
 
 EMPTY_BYTES = 64
@@ -221,17 +221,16 @@ class Joins:
     def __init__(self, spec: Spec, directory: Path) -> None:
         scenario = spec.event_schedule
         self._cluster = spec.cluster
-        self._late = scenario.late
-        self.late = frozenset(self._late)
+        self._by_hand = scenario.by_hand
+        self.late = frozenset(scenario.late)
         self._left: list[Act] = scenario.joins()  # in the order of time
         self._scheduler = Reader(stem(directory, spec.cluster.scheduler.name))
         self._started_s: float | None = None
 
     def announce(self, scheduler: str) -> None:
         """Print which nodes may join by `geomx node --join`, and the address of the scheduler."""
-        names = [self._cluster.nodes[node].name for node, by in self._late.items() if by == BY_HAND]
-        if names:
-            say(f"{', '.join(names)} can be started with `geomx node --join {scheduler}`")
+        if self._by_hand:
+            say(f"{', '.join(self._by_hand)} can be started with `geomx node --join {scheduler}`")
 
     def due(self) -> list[NodeSpec]:
         """Return the nodes whose joining is due; each is returned once."""

@@ -61,7 +61,7 @@ def launch(
         raise ConfigError("emulate", experiment.emulate, remedy)
     _check_durable(experiment)
     emulation.check(experiment)
-    access.check_token(experiment.faults.absent)
+    access.check_token(experiment.faults.absent, experiment.event_schedule.by_hand)
     start = _Start(job, experiment, directory, list(command))
     if command:
         return directory, run_script(experiment, directory, command, start)

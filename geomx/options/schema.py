@@ -102,7 +102,7 @@ class FaultOptions:
     # system, which is enough when processes are killed.
     log_sync: bool = False
     # With continue: workers, or parties with all of theirs, that are absent at the start and join
-    # during the run (geomx node --join).
+    # during the run, by the scenario or by hand (geomx node --join).
     absent: list[str] = field(default_factory=list)
     # With durable=log or continue: how often each killed node is restarted, after increasing
     # delays.

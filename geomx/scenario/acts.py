@@ -51,7 +51,8 @@ class Scenario:
         events: The events, from `read_scenario`.
         cluster: The nodes.
         seed: Seed of random times and nodes; equal seeds give equal acts, in every process.
-        absent: Workers and parties that join by hand: the option ``faults.absent``.
+        absent: Workers and parties that are absent at the start: the option ``faults.absent``.
+            Those that no event lets join may join by hand.
     """
 
     def __init__(
@@ -74,20 +75,24 @@ class Scenario:
     def late(self) -> dict[int, int]:
         """The nodes that join later: the number of the joining event or `BY_HAND`, by node id.
 
+        An event takes workers of its party that no earlier event of the list has taken: at first
+        absent ones, then others, and of both the last ones first.
+
         Raises:
             ConfigError: A node would join twice, does not exist, or is the first worker, which
                 supplies the initial values.
         """
-        late = self._by_hand()
+        late = self._away()
         for number, event in enumerate(self._events):
             if event.join is None:
                 continue
             party = next(p for p in self._cluster.parties if p.name in event.targets)
-            staying = [node.id for node in party.workers if node.id not in late]
-            joining = staying[len(staying) - event.join["workers"] :]
+            left = [node.id for node in party.workers if late.get(node.id, BY_HAND) == BY_HAND]
+            left.sort(key=late.__contains__)  # the absent ones come last
+            joining = left[len(left) - event.join["workers"] :]
             key = f"scenario[{number}].join"
-            if event.join["workers"] > len(staying):
-                raise ConfigError(key, event.join, f"only {len(staying)} more can join")
+            if event.join["workers"] > len(left):
+                raise ConfigError(key, event.join, f"only {len(left)} more can join")
             if self._cluster.workers[0].id in joining:
                 remedy = "the first worker of all supplies the initial values and must be present"
                 raise ConfigError(key, event.join, remedy)
@@ -97,7 +102,13 @@ class Scenario:
                 late[party.server.id] = min(joins, key=lambda n: self._events[n].at_s or 0.0)
         return late
 
-    def _by_hand(self) -> dict[int, int]:
+    @property
+    def by_hand(self) -> tuple[str, ...]:
+        """The names of the nodes that are absent at the start and that no event lets join."""
+        nodes = self._cluster.nodes
+        return tuple(nodes[node].name for node, by in self.late.items() if by == BY_HAND)
+
+    def _away(self) -> dict[int, int]:
         if not self._absent:
             return {}
         parties = {party.name: party for party in self._cluster.parties}

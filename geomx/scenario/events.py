@@ -44,8 +44,9 @@ class ScenarioEvent:
         kill: A node whose process is killed, or ``any ROLE`` for one that is drawn.
         pause: A node, or ``any ROLE``, whose process is stopped for `for_s`.
         leave: A worker, or ``any worker``, that leaves after the next step that it begins.
-        join: ``party`` and ``workers``: how many workers of the party, the last ones, join. They
-            count as lost until then, and so does the local server if no worker was there before.
+        join: ``party`` and ``workers``: how many workers of the party join (`Scenario.late` says
+            which). They count as lost until then, and so does the local server if no worker was
+            there before.
         set: Two neighbouring sites or nodes: the edges between them, in both directions, change to
             `mbps`, `delay_ms` and `loss`, as far as given.
         traffic: Two sites or nodes: `bytes` over a TCP connection from the first to the second, or
