@@ -38,7 +38,7 @@ class Members:
 
     def __init__(self, simulation: Running) -> None:
         self._simulation = simulation
-        self._participation = simulation.recorder.continues()
+        self._participation = simulation.recorder.continues(simulation.experiment.cluster)
         self._processes: dict[int, simpy.Process] = {}
         self._training: set[int] = set()
         self._dead: set[int] = set()
@@ -174,10 +174,9 @@ class Members:
         Args:
             shards: Of each tensor: (offset, elements, global server, priority).
         """
-        cluster = self._simulation.experiment.cluster
-        for node in cluster.nodes:
+        for node in self._simulation.experiment.cluster.nodes:
             shard_rounds = self._simulation.fabric.node_stats(node.id)["rounds"]
-            self._participation.closed(node, cluster, shards, shard_rounds)
+            self._participation.closed(node, shards, shard_rounds)
 
     # ---- notices of the core ----
 

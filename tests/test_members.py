@@ -99,6 +99,20 @@ def test_the_costs_of_faults_are_reported(tmp_path: Path) -> None:
     assert rows[-1]["iteration"] == 19
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["faults.quorum=2", "faults.deadline_s=0.005"]])
+def test_the_only_worker_of_a_party_misses_global_rounds(tmp_path: Path, more: list[str]) -> None:
+    """Not those for which it was late, as slow parties are with a quorum."""
+    back = "[{at_s: 0.54, kill: south/worker0, restart_s: 0.3}]"
+    results = run(tmp_path / "run", back, "iterations=30", *more)
+    (fault,) = results.summary["faults"]
+    steps = [row["iteration"] for row in results.iterations if row["worker"] == "south/worker0"]
+    assert steps[-1] == 29
+    assert 0 < fault["lost_contributions"] == 30 - len(steps)
+    without = results.summary["participation"]["without"]
+    assert (without > fault["lost_contributions"]) == bool(more)
+
+
 @pytest.mark.parametrize(
     "combination",
     [

@@ -83,7 +83,7 @@ class Collector:
         self._recovered: dict[str, list[float]] = defaultdict(list)  # s since the start
         self._by_hand = set(experiment.event_schedule.by_hand)  # nodes that have not joined yet
         some = may_lack_some(experiment.cluster, experiment.selection, experiment.faults)
-        self._participation = recorder.continues() if some else None
+        self._participation = recorder.continues(experiment.cluster) if some else None
         self._told: list[tuple[float, NodeSpec, Note]] = []  # changes of members
 
     def begin(self) -> None:
@@ -277,8 +277,7 @@ class Collector:
             kept_s = max((span[2] + span[3] for span in facts["spans"]), default=0.0)
             self._recorder.spans_lost(facts["spans_dropped"], kept_s + late_s)
         if self._participation:
-            cluster = self._experiment.cluster
-            self._participation.closed(node, cluster, self._shards, facts["node"]["rounds"])
+            self._participation.closed(node, self._shards, facts["node"]["rounds"])
         if node.role == "global_server":
             self._shard_rounds += facts["node"]["rounds"]
             self._recorder.global_server(facts["node"])

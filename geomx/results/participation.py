@@ -76,14 +76,21 @@ class Participation:
         path: File of incomplete rounds; created with its first row.
         faults: Rows of ``faults`` in the summary; those of lost nodes are completed, and losses
             that the scenario did not cause are added.
+        cluster: All nodes.
     """
 
-    def __init__(self, path: Path, faults: list[Fault]) -> None:
+    def __init__(self, path: Path, faults: list[Fault], cluster: Cluster) -> None:
         self._path = path
+        self._cluster = cluster
+        self._servers = {
+            w.name: party.server.name for party in cluster.parties for w in party.workers
+        }
         self._table: Table | None = None
         self._partial: list[Partial] = []
+        self._late: set[str] = set()  # contributions that counted in later rounds
         self._faults = faults
         self._open: dict[str, Fault] = {}  # faults of nodes that have not returned, by node
+        self._until_s: dict[int, float] = {}  # when nodes returned, by the identity of their fault
         self._rounds = 0
 
     # ---- reports ----
@@ -105,11 +112,12 @@ class Participation:
         """Record that `node`, which was lost, contributes again."""
         if fault := self._open.pop(node, None):
             fault["recovered_s"] = _apart(fault, time_s)
-            fault["lost_contributions"] = self._missed(node, fault["time_s"], time_s)
+            self._until_s[id(fault)] = time_s
 
     def partial(self, row: Partial) -> None:
         """Record a round that a server completed without some nodes."""
         self._partial.append(row)
+        self._late.update(row.late)
         if self._table is None:
             self._table = Table(self._path, PARTICIPATION)
         self._table.add(
@@ -122,12 +130,11 @@ class Participation:
             )
         )
 
-    def closed(self, node: NodeSpec, cluster: Cluster, shards: Shards, shard_rounds: int) -> None:
+    def closed(self, node: NodeSpec, shards: Shards, shard_rounds: int) -> None:
         """Count the rounds that a server completed, with or without all nodes.
 
         Args:
             node: A node; ignored if it is not a server.
-            cluster: All nodes.
             shards: (offset, elements, global server, priority) of each shard, by tensor.
             shard_rounds: Number of completed rounds of the node, summed over its shards.
         """
@@ -135,7 +142,7 @@ class Participation:
             return
         held = Counter(piece[2] for pieces in shards for piece in pieces)
         of_all = node.role == "server"
-        whose = held.total() if of_all else held[cluster.global_servers.index(node)]
+        whose = held.total() if of_all else held[self._cluster.global_servers.index(node)]
         self._rounds += -(-shard_rounds // max(1, whose))
 
     # ---- the end ----
@@ -147,8 +154,8 @@ class Participation:
                 continue
             fault.setdefault("noticed_s", None)
             fault.setdefault("recovered_s", None)
-            missed = self._missed(fault["node"], fault["time_s"], float("inf"))
-            fault.setdefault("lost_contributions", missed)
+            until_s = self._until_s.get(id(fault), float("inf"))
+            fault["lost_contributions"] = self._missed(fault["node"], fault["time_s"], until_s)
         if self._table is not None:
             self._table.close()
         without = len({(row.server, row.round) for row in self._partial if row.absent})
@@ -162,9 +169,16 @@ class Participation:
         }
 
     def _missed(self, node: str, from_s: float, until_s: float) -> int:
-        """Return the number of rounds that its server completed without `node` in an interval."""
-        rows = (row for row in self._partial if from_s <= row.time_s < until_s)
-        return len({(row.server, row.round) for row in rows if node in row.absent})
+        """Return the number of rounds that were completed without `node` in an interval.
+
+        These are rounds of its server and, while a worker's party is lost with it, global rounds.
+        """
+        rows = [row for row in self._partial if from_s <= row.time_s < until_s]
+        own = [row for row in rows if node in row.absent]
+        server = self._servers.get(node, "")
+        lost = {f"{server}:{row.round}" for row in rows if server in row.absent}
+        lost -= {f"{server}:{row.global_round}" for row in own}  # the party made it without `node`
+        return len({(row.server, row.round) for row in own}) + len(lost - self._late)
 
 
 def _apart(fault: Fault, time_s: float) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 import networkx as nx
 from numpy.typing import NDArray
 
+from geomx.cluster import Cluster
 from geomx.results import tables
 from geomx.results.files import Row, Table, write_arrays, write_json, write_network, write_text
 from geomx.results.follower import Follower
@@ -237,9 +238,10 @@ class Recorder:
             self._follower.fault(fault)
         return fault
 
-    def continues(self) -> Participation:
-        """Record who takes part from now on, in a run that goes on without lost nodes."""
-        self.participation = Participation(self.directory / "participation.csv", self._faults)
+    def continues(self, cluster: Cluster) -> Participation:
+        """Record who of `cluster` takes part, in a run that goes on without lost nodes."""
+        path = self.directory / "participation.csv"
+        self.participation = Participation(path, self._faults, cluster)
         return self.participation
 
     def parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
