@@ -157,8 +157,8 @@ class NodeLost(GeomxError):  # noqa: N818 (the event's name in protocol and logs
 
 
 def near(word: str, allowed: Iterable[str]) -> str:
-    """Return ``did you mean X? allowed: X, Y``: the closest of `allowed`, and all of them."""
-    names = sorted(map(str, allowed))
+    """Return ``did you mean X? allowed: X, Y``: the closest of `allowed`, and each of them once."""
+    names = sorted(set(map(str, allowed)))
     if not names:
         return "nothing is allowed here"
     likeness = 0.6 if len(str(word)) > 3 else 0.5  # a letter of two may be wrong

@@ -122,7 +122,10 @@ def test_live_steps_need_a_pace() -> None:
         ({"trace": "none.csv"}, "trace is none.csv, which cannot be read"),
         ({"stragglers": {"share": 2, "times": 3}}, "stragglers.share is 2; it must be at least 0"),
         ({"normal": {}}, r"unknown key steps\[0\].normal"),
-        ({"trace": [1], "workers": ["east"]}, "steps: there is no worker or site east"),
+        (
+            {"trace": [1], "workers": ["east"]},
+            "no worker or site east; allowed: party0, party0/worker0, party0/worker1, party1,",
+        ),
     ],
 )
 def test_impossible_rules_are_refused(rule: dict[str, Any], sentence: str) -> None:
