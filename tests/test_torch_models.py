@@ -1,4 +1,4 @@
-"""PyTorch's models with geomx: copies, release of memory, checkpoints, and unused parts."""
+"""PyTorch's models with geomx: copies, release of memory, checkpoints, frozen and unused parts."""
 
 from __future__ import annotations
 
@@ -186,6 +186,59 @@ def test_checkpoints_without_the_servers_state_cause_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         everyone(stateless, {"east": 1})
+
+
+# ---- frozen parameters ----
+
+
+FSA_AND_HFA = pytest.mark.parametrize(
+    ("sync", "options"),
+    [
+        (("fsa", {}), {}),
+        (("fsa", {}), {"update": "worker"}),
+        pytest.param(("hfa", {"k1": 1, "k2": 1}), {}, marks=pytest.mark.needs("hfa")),
+    ],
+    ids=str,
+)
+
+
+@FSA_AND_HFA
+def test_parameters_that_are_unfrozen_after_wrapping_are_refused(
+    sync: Any, options: dict[str, Any], seed: int
+) -> None:
+    def body(store: kv.KVStore) -> None:
+        net = network()
+        net[0].requires_grad_(False)
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store, **options)
+        train(optimizer, net, *data(seed), 2)
+        net[0].requires_grad_(True)
+        with pytest.raises(GeomxError, match=r"0\.weight has a gradient, but was frozen when"):
+            train(optimizer, net, *data(seed), 1)
+        assert np.array_equal(net[0].weight.detach(), network()[0].weight.detach())
+
+    everyone(body, {"east": 1}, sync)
+
+
+@FSA_AND_HFA
+def test_parameters_may_be_frozen_and_unfrozen_after_wrapping(
+    sync: Any, options: dict[str, Any], seed: int
+) -> None:
+    def gradually(optimizer: Any, net: Any, inputs: Any, targets: Any) -> list[np.ndarray]:
+        for frozen in (True, False, True):
+            net[0].requires_grad_(not frozen)
+            values = train(optimizer, net, inputs, targets, 2)
+        return values
+
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net, (inputs, targets) = network(), data(seed)
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store, **options)
+        share = slice(optimizer.rank, None, optimizer.workers)
+        return gradually(optimizer, net, inputs[share], targets[share])
+
+    net = network()
+    expected = gradually(SGD(net.parameters()), net, *data(seed))
+    for values in everyone(body, {"east": 1, "west": 1}, sync):
+        assert_same(values, expected, NEAR)
 
 
 # ---- unused parameters ----

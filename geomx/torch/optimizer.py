@@ -29,7 +29,7 @@ from geomx.torch.answers import elements, expect, sent
 from geomx.torch.checkpoints import fetched, restore
 from geomx.torch.exchange import NO_WEIGHTS, checked, claimed, shaped
 from geomx.torch.numbers import check_told, groups, keeps_state, translated
-from geomx.torch.slots import OWN_CHANGED, Slot, trained, weakly
+from geomx.torch.slots import OWN_CHANGED, Slot, check_still_frozen, frozen, trained, weakly
 from geomx.torch.waiting import watching
 from geomx.training.steps import UNKNOWN, Steps
 
@@ -95,7 +95,7 @@ class Optimizer(torch.optim.Optimizer):
             remedy = f"sync={sync} needs it; loop while not optimizer.done"
             raise ConfigError("steps", None, remedy)
         named = dict(model.named_parameters())
-        self._slots = trained(optimizer, named)
+        self._slots, self._frozen = trained(optimizer, named), frozen(optimizer, named)
         self._steps.train(elements(named.values(), self._slots))
         self._exchange = claimed(self._store, copy=False)
         self._in_worker = checked(update) == "worker" and self._by_gradients
@@ -175,12 +175,14 @@ class Optimizer(torch.optim.Optimizer):
 
         Raises:
             GeomxError: A gradient was changed after it was sent; a learning rate was changed, which
-                servers do not notice; there is a `closure`; or the last step was made already.
+                servers do not notice; a parameter that was frozen when its optimizer was wrapped
+                has a gradient; there is a `closure`; or the last step was made already.
             NodeLost: A node of the job died.
         """
         if closure is not None:
             raise GeomxError("a closure computes gradients repeatedly, and all would be sent")
         self._begin()
+        check_still_frozen(self._frozen)
         if self._by_gradients and self._syncs and not self._averaged:
             check_told(self.inner, self._told)
             self._send_the_rest()

@@ -94,6 +94,43 @@ def trained(optimizer: torch.optim.Optimizer, named: Mapping[str, torch.Tensor])
     ]
 
 
+def frozen(
+    optimizer: torch.optim.Optimizer, named: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return, by name, the parameters of a model that an optimizer holds, but that are frozen.
+
+    Nothing of them is exchanged; see `check_still_frozen`.
+
+    Args:
+        optimizer: An optimizer of PyTorch.
+        named: The model's parameters by name.
+    """
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return {
+        name: parameter
+        for name, parameter in named.items()
+        if id(parameter) in held and not parameter.requires_grad
+    }
+
+
+def check_still_frozen(parameters: Mapping[str, torch.Tensor]) -> None:
+    """Check that parameters which are not exchanged have no gradients.
+
+    Args:
+        parameters: Those by name.
+
+    Raises:
+        GeomxError: One has a gradient, with which this worker alone would train it.
+    """
+    for name, parameter in parameters.items():
+        if parameter.grad is not None:
+            raise GeomxError(
+                f"{name} has a gradient, but was frozen when geomx.torch.Optimizer wrapped its "
+                "optimizer, so workers do not exchange it: wrap the optimizer while the parameter "
+                "requires gradients, and freeze it afterwards"
+            )
+
+
 def weakly(
     method: Callable[..., None], *given: Any, otherwise: Callable[..., None] | None = None
 ) -> Callable[..., None]:
