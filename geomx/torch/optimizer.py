@@ -31,13 +31,14 @@ from geomx.torch.exchange import NO_WEIGHTS, checked, claimed, shaped
 from geomx.torch.numbers import check_told, groups, keeps_state, translated
 from geomx.torch.slots import OWN_CHANGED, Slot, check_still_frozen, frozen, trained, weakly
 from geomx.torch.waiting import watching
+from geomx.torch.wrapper import Wrapper
 from geomx.training.steps import UNKNOWN, Steps
 
 Update = Literal["servers", "worker"]
 _STATE = "geomx"
 
 
-class Optimizer(torch.optim.Optimizer):
+class Optimizer(Wrapper):
     """`optimizer` as one worker of a job; a job of one worker if the script was not launched.
 
     Every parameter of `model` starts from the first worker's value. Buffers (running means of a
@@ -76,8 +77,7 @@ class Optimizer(torch.optim.Optimizer):
         passes: int = 1,
         store: kv.KVStore | None = None,
     ) -> None:
-        # PyTorch's constructor would create groups and a state of its own, and is not called.
-        self.inner = optimizer
+        super().__init__(optimizer)
         self._store = store or kv.create()
         self._member = self._store.member
         self._overlap = overlap
@@ -135,43 +135,14 @@ class Optimizer(torch.optim.Optimizer):
         """Whether the last step has been made: of `steps`, or of as many as the policy assigns."""
         return self._steps.last and not self._begun
 
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The wrapped optimizer's."""
-        return self.inner.param_groups  # type: ignore[no-any-return]
-
-    @property
-    def state(self) -> Any:
-        """The wrapped optimizer's state; empty if servers update."""
-        return self.inner.state
-
-    @property
-    def defaults(self) -> dict[str, Any]:
-        """The wrapped optimizer's."""
-        return self.inner.defaults  # type: ignore[no-any-return]
-
-    def __repr__(self) -> str:
-        return f"geomx.torch.Optimizer({self.inner!r})"
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refuse: all workers have to initialise the same parameters at once.
-
-        Raises:
-            GeomxError: Always.
-        """
-        raise GeomxError("add the parameter group before wrapping the optimizer")
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients, as PyTorch does."""
-        self.inner.zero_grad(set_to_none)
-
     # ---- the training loop ----
 
     def step(self, closure: Callable[[], float] | None = None) -> None:
         """End a local step: send what has not been sent yet, and consult the sync policy.
 
         Gradients belong to the store once they are sent, so if servers update, every parameter's
-        ``grad`` is None afterwards. The last step waits for all values.
+        ``grad`` is None afterwards. The last step waits for all values, and so does every step with
+        a hook after it (`register_step_post_hook`), which finds the new parameters.
 
         Raises:
             GeomxError: A gradient was changed after it was sent; a learning rate was changed, which
@@ -199,7 +170,7 @@ class Optimizer(torch.optim.Optimizer):
         for slot in self._slots:
             slot.forget()
         self._waiting.learn()
-        if self._steps.last or not self._overlap:
+        if self._steps.last or not self._overlap or self._optimizer_step_post_hooks:
             self.wait()
         if self._steps.last:
             self._waiting.end()
@@ -250,9 +221,11 @@ class Optimizer(torch.optim.Optimizer):
         On the first worker, the state of an optimizer on the global servers (momentum) is included;
         where the parties keep the weights, it is not, and a warning says so.
         """
+        self._before_saving()
         self.wait()
         own = fetched(self._store, type(self.inner).__name__) if self._kept_away else {}
-        return {**self.inner.state_dict(), _STATE: {"step": self.made - 1, **own}}
+        state = {**self.inner.state_dict(), _STATE: {"step": self.made - 1, **own}}
+        return self._after_saving(state)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned, or a state of the wrapped optimizer.
@@ -264,7 +237,7 @@ class Optimizer(torch.optim.Optimizer):
             GeomxError: The servers' state is damaged, or of another optimizer or other tensors.
             NodeLost: A node of the job died.
         """
-        state = dict(state_dict)
+        state = self._before_loading(state_dict)
         own = state.pop(_STATE, None)
         self.inner.load_state_dict(state)
         if own is not None:
@@ -273,6 +246,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._kept_away and own:
             restore(self._store, self._server_text, own)
         self._store.barrier()
+        self._after_loading()
 
     # ---- initialisation ----
 
