@@ -193,11 +193,18 @@ def test_every_failing_job_of_a_sweep_has_a_line(
         assert f" sync=hfa sync.k1=0 seed={seed}: sync.k1=0: must be" in line
 
 
+@pytest.mark.parametrize("folder", ["file/run", "/proc/run"])
+@pytest.mark.parametrize(
+    "words",
+    ["", 'study.variants=["seed=1"]', "plan workload=tiny", "launch -- true", "simulate -- true"],
+)
 def test_a_run_directory_that_cannot_be_created_is_one_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    words: str, folder: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    assert cli.run(["hydra.run.dir=file/run"]) == 1
+    before, *after = words.partition("--")
+    given = [*before.split(), f"hydra.run.dir={folder}", *" ".join(after).split()]
+    assert cli.module(given) == 1
     err = capfd.readouterr().err
     assert err.startswith("the run's directory cannot be made: ")
     assert err.count("\n") == 1

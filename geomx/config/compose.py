@@ -78,6 +78,7 @@ def compose(
 
     Raises:
         ConfigError: The overrides do not describe an experiment.
+        GeomxError: The directory cannot be made.
         PluginError: A plugin violates its contract.
     """
     registry = registry or Registry.discover()
@@ -87,9 +88,11 @@ def compose(
         if directory is None:
             directory = _run_directory(config)
             refuse_used(directory, "hydra.run.dir", experiment)
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / ".hydra").mkdir(exist_ok=True)
-        OmegaConf.save(OmegaConf.create(list(translated)), directory / ".hydra/overrides.yaml")
+        try:
+            (directory / ".hydra").mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(OmegaConf.create(list(translated)), directory / ".hydra/overrides.yaml")
+        except OSError as error:
+            raise no_directory(error) from error
         return experiment, directory
 
 
