@@ -21,9 +21,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from geomx.cli.main import main
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, GeomxError
-from geomx.live.access import has_tls, paths
+from geomx.live.access import FILES, has_tls, paths
 from geomx.live.metering import meter
 from geomx.machines.certs import folder_of, make
 from geomx.metrics.families import NodeMetrics
@@ -159,6 +160,54 @@ def test_with_certificates_strangers_read_nothing(job: Cluster, tmp_path: Path) 
     finally:
         served.shutdown()
         served.server_close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_tls(), reason="geomx was built without TLS")
+@pytest.mark.parametrize("by_tls", [True, False])
+def test_top_reads_what_this_machine_serves_with_and_without_tls(
+    by_tls: bool,
+    job: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    worker, scheduler = job.workers[0], job.scheduler
+    make(tmp_path, job)
+    folder = folder_of(tmp_path, scheduler.name)
+    monkeypatch.setenv("GEOMX_TLS", str(folder))
+    port = free_port(1)
+    metrics = metrics_of(job, worker.name, scheduler.name)
+    served = serve("127.0.0.1", port, metrics, paths(folder) if by_tls else None)
+    try:
+        for host in ("", "127.0.0.1:", "localhost:"):
+            assert main(["top", f"{host}{port}", "--once", "--every", "0.01"]) == 0
+            assert worker.name in capfd.readouterr().out
+    finally:
+        served.shutdown()
+        served.server_close()
+    assert main(["top", str(port), "--once"]) == 1
+    assert capfd.readouterr().err.startswith(f"no metrics at https://127.0.0.1:{port}/metrics: ")
+    monkeypatch.setenv("GEOMX_TLS", str(tmp_path / "none"))
+    assert main(["top", str(port), "--once"]) == 2
+    assert "lacks authority.pem and node.pem and node.key" in capfd.readouterr().err
+
+
+def test_top_asks_other_machines_by_tls_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def fetched(address: str, files: Any) -> None:
+        asked.append(files)
+        raise GeomxError("no metrics")
+
+    for name in FILES.values():
+        (tmp_path / name).write_text("")
+    monkeypatch.setenv("GEOMX_TLS", str(tmp_path))
+    monkeypatch.setattr("geomx.cli.top.fetch", fetched)
+    assert main(["top", "192.0.2.1:9300", "--once"]) == 1
+    assert asked == [paths(tmp_path)]
 
 
 MONITORING = Path(__file__).parent.parent / "examples" / "monitoring"

@@ -6,11 +6,13 @@ import argparse
 import io
 import time
 
+from prometheus_client.core import Metric
 from rich.console import Console
 from rich.live import Live
 
+from geomx.errors import GeomxError
 from geomx.live import access
-from geomx.metrics.server import fetch
+from geomx.metrics.server import Files, fetch
 from geomx.metrics.top import Reading, shown
 
 WIDTH = 110
@@ -35,11 +37,10 @@ def main(options: argparse.Namespace) -> None:
     """Show nodes and links until the job ends or Ctrl-C; changes nothing in the job."""
     host, _, port = options.address.rpartition(":")
     address = f"{host or '127.0.0.1'}:{port}"
-    folder = access.folder_from_environment()
-    files = None if access.is_loopback(host or "127.0.0.1") else access.paths(folder)
+    ways = _ways(host or "127.0.0.1")
 
     def read() -> Reading:
-        return Reading.of(time.monotonic(), fetch(address, files))
+        return Reading.of(time.monotonic(), _answer(address, ways))
 
     before = read()
     time.sleep(options.every)
@@ -57,3 +58,37 @@ def main(options: argparse.Namespace) -> None:
             time.sleep(options.every)
             before, now = now, read()
             live.update(shown(before, now), refresh=True)
+
+
+def _ways(host: str) -> list[Files | None]:
+    """Return the files with which to ask for metrics, in order; None: without TLS.
+
+    On this machine, metrics may be served by TLS or not, whether or not there are certificates;
+    beyond it, an answer without TLS is not asked for if there are.
+
+    Raises:
+        ConfigError: The folder in the environment lacks certificates.
+    """
+    folder = access.folder_from_environment()
+    if folder is None:
+        return [None]
+    access.read_files(folder)
+    return [access.paths(folder), None] if access.is_loopback(host) else [access.paths(folder)]
+
+
+def _answer(address: str, ways: list[Files | None]) -> list[Metric]:
+    """Return metrics, asked for in the first way that works, which becomes the only one.
+
+    Raises:
+        GeomxError: There is no answer; the error is that of the first way.
+    """
+    errors = []
+    for files in ways:
+        try:
+            found = fetch(address, files)
+        except GeomxError as error:
+            errors.append(error)
+        else:
+            ways[:] = [files]
+            return found
+    raise errors[0]

@@ -37,9 +37,9 @@ def fetch(address: str, files: Files | None = None) -> list[Metric]:
     Raises:
         GeomxError: There is no answer, or it is no page of metrics.
     """
-    scheme, context = ("http", None) if files is None else ("https", _client(files))
+    url = f"{'http' if files is None else 'https'}://{address}/metrics"
     try:
-        url = f"{scheme}://{address}/metrics"
+        context = None if files is None else _client(files)
         with urllib.request.urlopen(url, timeout=TIMEOUT_S, context=context) as answer:
             text = answer.read().decode("utf-8")
         return list(text_string_to_metric_families(text))
