@@ -57,6 +57,22 @@ _EXPORTS = {
     "unpack_bits": "geomx.plugin",
 }
 
+_MODULES = (
+    "cluster",
+    "errors",
+    "events",
+    "kv",
+    "network",
+    "options",
+    "planning",
+    "plugin",
+    "sim",
+    "study",
+    "testing",
+    "workload",
+)
+_FRAMEWORKS = ("mxnet", "torch")  # not in dir(geomx), since what they need may not be installed
+
 if TYPE_CHECKING:
     from geomx.errors import ConfigError, GeomxError, NodeLost, PluginError, Refused
     from geomx.kv.script import report, sleep
@@ -132,14 +148,18 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
+    if name in _EXPORTS or name in _MODULES or name in _FRAMEWORKS:
         state = random.getstate()  # some dependencies draw from it when they are imported
-        value = getattr(importlib.import_module(_EXPORTS[name]), name)
+        module = importlib.import_module(_EXPORTS.get(name, f"geomx.{name}"))
         random.setstate(state)
-        return value
+        return getattr(module, name) if name in _EXPORTS else module
     if name == "_core":
         return _compiled()
     raise AttributeError(f"module 'geomx' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})
 
 
 def _compiled() -> Any:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
 
 PROGRAM = """
 import gc
@@ -55,6 +59,32 @@ assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 def test_the_process_beside_a_node_imports_little() -> None:
     """With these packages it takes five times as long to start, and twice the memory."""
     subprocess.run([sys.executable, "-P", "-c", AGENT], check=True)
+
+
+NAMES = """
+import pkgutil
+import sys
+import geomx
+
+names = sys.argv[1:]
+modules = {name.split(".")[1] for name in names}
+assert modules <= {*dir(geomx), "mxnet", "torch"}, modules - {*dir(geomx)}
+for module in modules:
+    getattr(geomx, module)
+for name in names:
+    pkgutil.resolve_name(name)
+"""
+
+
+@pytest.mark.slow
+def test_every_name_in_the_documentation_is_there_after_import_geomx() -> None:
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")]
+    dotted = re.compile(r"(?<!-m )\bgeomx(?:\.\w\w+){2,}")  # not a command, nor geomx.N.et
+    named = {name for page in pages for name in dotted.findall(page)}
+    assert {"geomx.planning.make", "geomx.sim.transfer_times", "geomx.study.run"} <= named
+    missing = {f"geomx.{each}" for each in ("mxnet", "torch") if find_spec(each) is None}
+    here = sorted(name for name in named if not name.startswith((*missing,)))
+    subprocess.run([sys.executable, "-P", "-c", NAMES, *here], check=True)
 
 
 @pytest.mark.slow
