@@ -103,7 +103,7 @@ WRONG = [
     ("iterations=0", "iterations=0: must be 1 or more"),
     ("iterations=many", "iterations=many: must be a whole number"),
     ("iterations=1,2", "iterations=1,2: several values are a sweep, which needs -m"),
-    ("seed=-1", "seed=-1: must be 0 or more"),
+    ("seed=-1", "seed=-1: must be between 0 and 18446744073709551615"),
     ("seed=null", "seed=null: must not be null"),
     ("+seed=1", "seed=1: it already exists; leave out the +"),
     ("numerics=maybe", "numerics=maybe: must be true or false"),
