@@ -17,7 +17,7 @@ from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.experiment.rounds import may_lack_some
 from geomx.options.schema import restart_delay_s
-from geomx.results.participation import Partial, Shards, divided
+from geomx.results.participation import Partial, divided
 from geomx.sim.protocols import Notice, Running, Worker
 from geomx.sim.worker import SimulatedWorker
 from geomx.training.pace import NS
@@ -168,15 +168,10 @@ class Members:
         if not self._end.triggered:
             self._end.succeed()
 
-    def finish(self, shards: Shards) -> None:
-        """Count the rounds of all servers.
-
-        Args:
-            shards: Of each tensor: (offset, elements, global server, priority).
-        """
+    def finish(self) -> None:
+        """Count the rounds of all servers."""
         for node in self._simulation.experiment.cluster.nodes:
-            shard_rounds = self._simulation.fabric.node_stats(node.id)["rounds"]
-            self._participation.closed(node, shards, shard_rounds)
+            self._participation.closed(node, self._simulation.fabric.node_stats(node.id))
 
     # ---- notices of the core ----
 

@@ -381,9 +381,8 @@ class Simulation:
         self._judge_latest()
         rounds = record_totals(self, self._edges, self._end_ns / NS)
         if self.members:
-            self.members.finish(self.shards)
-        whole = rounds // sum(map(len, self.shards))
-        return self.recorder.finish(self._end_ns / NS, whole, wall_seconds)
+            self.members.finish()
+        return self.recorder.finish(self._end_ns / NS, rounds, wall_seconds)
 
 
 def simulate(experiment: Experiment, directory: Path) -> Results:

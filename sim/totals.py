@@ -36,7 +36,7 @@ def record_totals(simulation: Running, edges: Mapping[Edge, int], end_s: float) 
         end_s: When the last worker ended, or time ended otherwise, in seconds of the run.
 
     Returns:
-        The rounds of all shards together.
+        The rounds of the run: on average over all shards that had any.
     """
     experiment, fabric, recorder = simulation.experiment, simulation.fabric, simulation.recorder
     nodes = experiment.cluster.nodes
@@ -57,12 +57,13 @@ def record_totals(simulation: Running, edges: Mapping[Edge, int], end_s: float) 
     worked_ns = fabric.worked()
     busiest = max(nodes, key=lambda node: worked_ns[node.id])
     recorder.endpoint(busiest.name, worked_ns[busiest.id] / NS)
-    shard_rounds = 0
+    shard_rounds = with_rounds = 0
     for node in experiment.cluster.global_servers:
         counts = fabric.node_stats(node.id)
         recorder.global_server(counts)
         shard_rounds += counts["rounds"]
-    return shard_rounds
+        with_rounds += counts["shards"]
+    return shard_rounds // max(1, with_rounds)
 
 
 def _record_spans(simulation: Running) -> None:

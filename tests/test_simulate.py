@@ -121,6 +121,7 @@ UNAWAITED = """
 import numpy as np, geomx.kv
 store = geomx.kv.create("dist_sync")
 store.init("a", np.zeros(2000))
+store.init("frozen", np.zeros(3))  # has no round
 for step in range(2):
     store.push("a", np.ones(2000))
 """

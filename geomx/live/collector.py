@@ -17,7 +17,6 @@ from geomx.errors import PluginError
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.rounds import may_lack_some
-from geomx.experiment.wiring import shards
 from geomx.live.files import Note, Reader, stem
 from geomx.live.files import path as file_of
 from geomx.results.link_traffic import record_traffic
@@ -67,7 +66,6 @@ class Collector:
         recorder.edges(EdgeTraffic(experiment.cluster, experiment.seed))
         nodes = experiment.cluster.nodes  # the scheduler comes first
         self._readers = [(node, Reader(stem(directory, node.name))) for node in nodes]
-        self._shards = shards(experiment.cluster, experiment.selection, experiment.workload.tensors)
         self._first = experiment.cluster.workers[0]
         # If parties do not wait for each other, all workers evaluate; the latest evaluation counts.
         self._latest: tuple[NodeSpec, float, Note] | None = None
@@ -75,7 +73,7 @@ class Collector:
         self._late_s: dict[str, float] = {}
         self._computed_s: dict[str, list[float]] = defaultdict(list)  # by worker
         self.seconds = 0.0
-        self._shard_rounds = 0
+        self._shard_rounds = self._with_rounds = 0
         self._waiting: dict[str, str] = {}  # coordinators by the workers that wait for them
         self._all_wait_since: float | None = None
         self._ended: set[str] = set()
@@ -186,7 +184,7 @@ class Collector:
             with np.load(parameters) as archive:
                 self._recorder.parameters(dict(archive))
         self.about_script()
-        rounds = self._shard_rounds // max(1, sum(len(pieces) for pieces in self._shards))
+        rounds = self._shard_rounds // max(1, self._with_rounds)
         return self._recorder.finish(self.seconds, rounds, wall_seconds)
 
     def about_script(self) -> None:
@@ -232,12 +230,12 @@ class Collector:
 
     def _declared(self, tensors: Sequence[Sequence[Any]]) -> None:
         """Take note of tensors of a script; another process of the worker repeats them."""
-        new = [each for each in tensors if each[0] >= len(self._shards)]
+        known = len(self._experiment.workload.tensors)
+        new = [each for each in tensors if each[0] >= known]
         workload = script_workload.with_tensors(
             self._experiment.workload, ((name, shape) for _, name, shape, _ in new)
         )
         self._experiment = replace(self._experiment, workload=workload)
-        self._shards += [[tuple(piece) for piece in pieces] for *_, pieces in new]
 
     def _evaluation(self, time_s: float, note: Note) -> None:
         self._recorder.evaluation(time_s, note["evaluation"], note["accuracy"], note["loss"])
@@ -277,9 +275,10 @@ class Collector:
             kept_s = max((span[2] + span[3] for span in facts["spans"]), default=0.0)
             self._recorder.spans_lost(facts["spans_dropped"], kept_s + late_s)
         if self._participation:
-            self._participation.closed(node, self._shards, facts["node"]["rounds"])
+            self._participation.closed(node, facts["node"])
         if node.role == "global_server":
             self._shard_rounds += facts["node"]["rounds"]
+            self._with_rounds += facts["node"]["shards"]
             self._recorder.global_server(facts["node"])
 
     def _spans(self, node: NodeSpec, spans: Sequence[Sequence[Any]]) -> None:

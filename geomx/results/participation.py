@@ -6,8 +6,7 @@ lost and returning nodes, to a `Participation`: in virtual or wall-clock seconds
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,6 @@ PARTICIPATION = (
 )  # fmt: skip
 
 Fault = dict[str, Any]
-Shards = Sequence[Sequence[tuple[int, int, int, int]]]
 
 
 class Partial(NamedTuple):
@@ -81,7 +79,6 @@ class Participation:
 
     def __init__(self, path: Path, faults: list[Fault], cluster: Cluster) -> None:
         self._path = path
-        self._cluster = cluster
         self._servers = {
             w.name: party.server.name for party in cluster.parties for w in party.workers
         }
@@ -130,20 +127,15 @@ class Participation:
             )
         )
 
-    def closed(self, node: NodeSpec, shards: Shards, shard_rounds: int) -> None:
+    def closed(self, node: NodeSpec, counts: Mapping[str, int]) -> None:
         """Count the rounds that a server completed, with or without all nodes.
 
         Args:
             node: A node; ignored if it is not a server.
-            shards: (offset, elements, global server, priority) of each shard, by tensor.
-            shard_rounds: Number of completed rounds of the node, summed over its shards.
+            counts: Its ``rounds``, summed over its shards, and ``shards``, those that had any.
         """
-        if node.role not in ("server", "global_server"):
-            return
-        held = Counter(piece[2] for pieces in shards for piece in pieces)
-        of_all = node.role == "server"
-        whose = held.total() if of_all else held[self._cluster.global_servers.index(node)]
-        self._rounds += -(-shard_rounds // max(1, whose))
+        if node.role in ("server", "global_server"):
+            self._rounds += -(-counts["rounds"] // max(1, counts["shards"]))
 
     # ---- the end ----
 

@@ -323,6 +323,7 @@ void init_fabric(nb::module_& m) {
              out["staleness_sum"] = stats.staleness_sum;
              out["staleness_max"] = stats.staleness_max;
              out["partial_rounds"] = stats.partial_rounds;
+             out["shards"] = stats.shards;
              return out;
            }, "node"_a)
       .def_prop_ro("spans_dropped", [](const Fabric& self) { return self.spans().dropped(); })

@@ -71,6 +71,7 @@ nb::dict StatsOf(Loop& loop) {
   node["staleness_max"] = report.node.staleness_max;
   node["partial_rounds"] = report.node.partial_rounds;
   node["non_finite_pushes"] = report.node.non_finite_pushes;
+  node["shards"] = report.node.shards;
   nb::dict stats;
   stats["links"] = links;
   stats["states"] = states;

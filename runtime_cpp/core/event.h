@@ -111,6 +111,7 @@ struct NodeStats {
   std::uint64_t staleness_max = 0;
   std::uint64_t partial_rounds = 0;  // of those completed: closed without some workers
   std::uint64_t non_finite_pushes = 0;  // of a worker: pushes with values that are NaN or infinite
+  std::uint64_t shards = 0;  // with a round completed here; counted by Node::stats
 
   void Exchange(Archive& archive) {
     archive(rounds, late_slices, refused_slices, missing_slices, dropped_slices, staleness_sum,

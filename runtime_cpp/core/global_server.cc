@@ -88,6 +88,16 @@ std::vector<SavedShard> GlobalServer::Saved() const {
   return saved;
 }
 
+std::size_t GlobalServer::ShardsWithRounds() const {
+  const auto begun = [](const auto& child) { return child.second.round > 0; };
+  const bool alone = !rules_.together;
+  std::size_t count = 0;
+  for (const auto& [id, shard] : shards_) {
+    count += shard.round > 0 || (alone && std::ranges::any_of(shard.parties, begun)) ? 1 : 0;
+  }
+  return count;
+}
+
 void GlobalServer::Describe(Digest& digest) const {
   for (const auto& [id, shard] : shards_) {
     shard.sum.Describe(digest);

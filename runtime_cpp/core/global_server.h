@@ -29,6 +29,7 @@ class GlobalServer final : public ServerRole {
   void ListWaits(Waits& waits) const override;
   void Exchange(Archive& archive) override;
   std::vector<SavedShard> Saved() const override;
+  std::size_t ShardsWithRounds() const override;
   void Describe(Digest& digest) const override;
   const Buffer* Value(Key key, std::uint32_t shard) const;
 

@@ -281,6 +281,7 @@ std::vector<Wait> Node::ListWaits() const {
 NodeStats Node::stats() const {
   NodeStats stats = state_.stats;
   flows_.Count(stats);
+  stats.shards = role_->ShardsWithRounds();
   return stats;
 }
 

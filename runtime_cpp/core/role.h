@@ -68,6 +68,8 @@ class RoleLogic {
   virtual void ListWaits(Waits& waits) const = 0;  // see Node::ListWaits
   // A server's shards; REQUIRES: no device is at work.
   virtual std::vector<SavedShard> Saved() const { return {}; }
+  // Of a server: how many of its shards have completed a round.
+  virtual std::size_t ShardsWithRounds() const { return 0; }
   // Of a server; null: this is none.
   virtual const RoundTimes* times() const { return nullptr; }
   virtual void CountTimes() {}

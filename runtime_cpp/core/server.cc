@@ -101,6 +101,16 @@ std::vector<SavedShard> Server::Saved() const {
   return saved;
 }
 
+std::size_t Server::ShardsWithRounds() const {
+  const auto begun = [](const auto& child) { return child.second.round > 0; };
+  const bool alone = !node_.config().rounds.workers_together;
+  std::size_t count = 0;
+  for (const auto& [id, shard] : shards_) {
+    count += shard.round > 0 || (alone && std::ranges::any_of(shard.workers, begun)) ? 1 : 0;
+  }
+  return count;
+}
+
 void Server::Describe(Digest& digest) const {
   for (const auto& [id, shard] : shards_) {
     shard.sum.Describe(digest);

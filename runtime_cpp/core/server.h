@@ -29,6 +29,7 @@ class Server final : public ServerRole {
   void ListWaits(Waits& waits) const override;
   void Exchange(Archive& archive) override;
   std::vector<SavedShard> Saved() const override;
+  std::size_t ShardsWithRounds() const override;
   void Describe(Digest& digest) const override;
 
  private:
