@@ -46,7 +46,8 @@ class Explanation:
             blocks.append(Text(change["reason"]))
         else:
             blocks += [Text(_asked(change), style="bold"), _table(CHANGES, _changes(change))]
-            blocks += [Text(line) for line in advice(change)]
+            # The terminal wraps these: a command can then be copied as it is.
+            blocks += [Text(line, no_wrap=True, overflow="ignore") for line in advice(change)]
         return Group(*blocks)
 
     def section(self, mode: str) -> Markup:

@@ -37,7 +37,7 @@ def show(what: Any, width: int | None = None) -> None:
         if isinstance(what, str | Path):
             print(what, flush=True)
         else:
-            console.print(what)
+            console.print(what, crop=False)
     except BrokenPipeError:
         raise
     except OSError as error:
