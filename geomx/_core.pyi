@@ -1059,6 +1059,14 @@ def library_codec(path: str, options: Mapping[str, float], label: str) -> Codec:
     Load the codec in a shared library; ValueError if that fails. `label` is used in errors.
     """
 
+def watch_exit() -> None:
+    """Let `exit_status` tell of the end of the program from now on."""
+
+def exit_status() -> int:
+    """
+    Return the exit status of a program that ends by SystemExit, once it does; 0 before.
+    """
+
 class Journal:
     """
     The file from which another process can resume a node.

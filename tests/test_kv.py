@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -447,3 +449,59 @@ def test_different_shapes_are_an_error_with_both_shapes(stores: Stores) -> None:
         sizes = {differ[1]: differ[2], differ[3]: differ[4]}
         assert sizes["4"] in ("west/worker1", "west/server")
         assert sizes["3"] != sizes["4"]
+
+
+ENDS = """
+import atexit, os, sys, threading
+from geomx.errors import Left
+from geomx.kv.ending import failing, watch_exit
+
+watch_exit()
+
+class Subclass(SystemExit):
+    pass
+
+def left():
+    raise Left
+
+def raised():
+    raise SystemExit(4)
+
+def subclass():
+    raise Subclass(5)
+
+def caught():
+    try:
+        sys.exit(6)
+    except SystemExit as error:
+        assert error.code == 6
+
+def in_a_thread():
+    thread = threading.Thread(target=sys.exit, args=(7,))
+    thread.start()
+    thread.join()
+
+def error():
+    raise ValueError
+
+ends = [lambda: None, sys.exit, error, left, raised, subclass, caught, in_a_thread]
+ends += [lambda code=code: sys.exit(code) for code in (0, 1, 255, 256, -1, 2**80, "text", True)]
+for number, end in enumerate(ends):
+    if os.fork() == 0:
+        atexit.register(lambda: print(number, failing(), flush=True))
+        end()
+        break
+    _, status = os.wait()
+    print(number, status != 0, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [False, True])
+def test_a_program_knows_at_its_end_whether_it_fails(tmp_path: Path, module: bool) -> None:
+    (tmp_path / "ends.py").write_text(ENDS)
+    command = [sys.executable, *(["-m", "ends"] if module else ["ends.py"])]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = done.stdout.splitlines()
+    assert len(said) == 32, done.stderr
+    assert said[::2] == said[1::2]

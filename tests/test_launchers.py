@@ -1,4 +1,4 @@
-"""Launchers other than SSH: Slurm, Kubernetes and Ray, as far as one machine can test them."""
+"""Launchers other than SSH: Slurm, Kubernetes, Ray and people, as far as one machine can test."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from geomx.machines import jobfile, ray
 from geomx.machines.certs import make
 from geomx.machines.launch import composed_experiment, launch
 from geomx.results.results import Results
+from tests.ports import free_port
 
 PARTIES = {
     "hub": {"scheduler": "n0", "global_server": "n0"},
@@ -218,3 +220,56 @@ def test_the_pods_of_a_manifest_train(
         assert process.returncode == 0, said
     assert main(["collect", str(tmp_path / "job.yaml"), str(tmp_path / "run"), *WORDS]) == 0
     assert len(Results.load(tmp_path / "run").iterations) == 4
+
+
+# ---- by hand ----
+
+
+SCRIPT = """
+import numpy as np
+import geomx.kv
+store = geomx.kv.create()
+store.init(0, np.zeros(7))
+for step in range(3):
+    store.push(0, np.ones(7))
+    value = store.pull(0)
+assert (value == store.num_all_workers).all(), value
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [True, False])
+def test_nodes_started_by_hand_may_run_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    """All may be given its command. The scheduler must be; workers say so if it was not."""
+    monkeypatch.setenv("GEOMX_TOKEN", "secret")
+    port, command = str(free_port()), ["--", sys.executable, "-c", SCRIPT]
+    whom = ["--scheduler", f"127.0.0.1:{port}"]
+    hosts = {name: {"address": "127.0.0.1"} for name in ("n0", "n1")}
+    job = ["--port", port, "--job", str(write(tmp_path, hosts=hosts))]
+    nodes = {
+        ("scheduler", "hub", "0"): [*job, *(command if told else [])],
+        ("global_server", "hub", "0"): whom,
+        ("server", "east", "0"): [*whom, *command],
+        ("worker", "east", "0"): [*whom, *command],
+        ("worker", "east", "1"): [*whom, *command],
+    }
+    processes = []
+    with ExitStack() as stack:
+        for (role, party, index), words in nodes.items():
+            place = ["--role", role, "--party", party, "--index", index]
+            argv = [sys.executable, "-m", "geomx", "node", *place, *words]
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(argv, cwd=tmp_path, stderr=pipe, text=True)
+            processes.append(stack.enter_context(process))
+            stack.callback(process.terminate)
+        errors = [
+            process.communicate(timeout=60)[1]
+            for process in (processes if told else processes[-2:])
+        ]
+    if told:
+        assert [process.returncode for process in processes] == [0] * NODES, errors
+    else:
+        sentence = "is trained by this run, not a script: give it to the scheduler, too, after --"
+        assert all(sentence in error for error in errors), errors

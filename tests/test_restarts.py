@@ -219,6 +219,19 @@ def test_global_servers_resume_where_training_continues_without_others(
     )
 
 
+@pytest.mark.slow
+def test_a_lost_worker_is_told_of_once_after_the_restart_of_a_global_server(tmp_path: Path) -> None:
+    events = (
+        "{at_s: 0.2, kill: hub/global_server0, restart_s: 0.1}, "
+        "{at_s: 1.5, kill: west/worker0, restart_s: 0.3}"
+    )
+    words = [*TINY, DURABLE, "faults.on_loss=continue", f"scenario=[{events}]", "iterations=80"]
+    run(tmp_path / "run", *words)
+    logs = [file.read_text() for file in (tmp_path / "run" / "nodes").glob("*.log")]
+    lines = [line for log in logs for line in log.splitlines() if "west/worker0 is" in line]
+    assert len(lines) == 2 and "is lost" in lines[0] and "is back" in lines[1], lines
+
+
 class InPython:
     """An accelerator with parts in Python on one kind of link."""
 

@@ -4,6 +4,10 @@ It is started by hand or by a launcher that only starts processes: its log goes 
 notes and parameters stay in a folder, below ``nodes`` as in every run. If all nodes share the
 folder, ``geomx collect`` converts it to the files of a run. With ``--join`` it is a worker, or all
 nodes of a party, and the run trains already (`geomx.machines.joining`).
+
+If workers run a training script, its command follows ``--`` in their commands and in that of the
+scheduler, which then has no workload. Servers learn what they must know from the scheduler, and
+ignore it.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
 
     Args:
         options: Parsed arguments.
-        command: Command that a worker runs instead of the workload.
+        command: Command that workers run instead of the workload.
 
     Returns:
         Its exit status.
@@ -85,8 +89,8 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
     experiment = None
     if options.role == "scheduler":
         experiment = experiment_file(directory)
-        experiment.write_text(_experiment(options), encoding="utf-8")
-    if command:
+        experiment.write_text(_experiment(options, script=bool(command)), encoding="utf-8")
+    if command and options.role == "worker":
         env |= agent.script_env(name, None, options.host, options.scheduler)
         return agent.by_hand(agent.tethered(command), env, leaves=True)
     argv = agent.node_argv(
@@ -132,11 +136,11 @@ def _party(options: argparse.Namespace) -> str:
     return str(options.party)
 
 
-def _experiment(options: argparse.Namespace) -> str:
+def _experiment(options: argparse.Namespace, script: bool) -> str:
     if options.experiment:
         spec = Spec.from_json(Path(options.experiment).read_text(encoding="utf-8"))
         runtime = dataclasses.replace(spec.runtime, port=options.port or spec.runtime.port)
         return dataclasses.replace(spec, runtime=runtime).to_json()
     job = jobfile.read(Path(options.job))
     job.port = options.port or job.port
-    return Spec.of(composed_experiment(job, options.overrides)).to_json()
+    return Spec.of(composed_experiment(job, options.overrides), script).to_json()

@@ -16,6 +16,7 @@ with without_collections():
     from geomx.compat.roles import role_of
     from geomx.compat.serving import serve
     from geomx.errors import ConfigError
+    from geomx.kv.ending import watch_exit
 
 
 def enter() -> Any:
@@ -44,6 +45,7 @@ def enter() -> Any:
             atexit.unregister(report_absence)
             return Membership(role, environ, log)
 
+        watch_exit()
         atexit.register(report_absence, role, environ)
         install(join)
     return mx

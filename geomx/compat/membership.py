@@ -25,6 +25,7 @@ from geomx.compat.roles import Role
 from geomx.compat.serving import JoinThreads
 from geomx.compat.variables import ALL_WORKERS, Settings
 from geomx.errors import GeomxError
+from geomx.kv.ending import failing
 from geomx.kv.values import Key
 from geomx.live.exit_status import DONE, FAILED
 from geomx.live.member import Member
@@ -40,7 +41,7 @@ def report_absence(role: Role, environ: Mapping[str, str]) -> None:
         role: Role of the process.
         environ: Its environment variables.
     """
-    if role.party is None or getattr(sys, "last_value", None) is None:
+    if role.party is None or not failing():
         return
     with contextlib.suppress(GeomxError):
         Spoke(role.party, "scheduler", about(role, environ), _EXCUSE_S).connection.close()
@@ -220,7 +221,7 @@ class Membership:
         end of the job must be awaited before `atexit` calls.
         """
         threading.main_thread().join()
-        if self.members or getattr(sys, "last_value", None) is not None:
+        if self.members or failing():
             return
         try:
             self.tell()
@@ -236,7 +237,7 @@ class Membership:
 
     def _end(self) -> None:
         """Leave the job at the end of the program."""
-        failed = self._broken or getattr(sys, "last_value", None) is not None
+        failed = self._broken or failing()
         if not failed:
             try:
                 self.tell()

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.kv.ending import failing, watch_exit
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.store import TYPES, KVStore
 from geomx.live import access
@@ -61,6 +62,7 @@ def create(type: str = TYPES[0]) -> KVStore:
         raise ConfigError("kvstore", type, f"must be one of {', '.join(TYPES)}")
     if not _stores or _stores[-1].closed:
         _stores.append(_join(type))
+        watch_exit()
         atexit.register(_end, _stores[-1])
     store = _stores[-1]
     if type == "dist_async" and store.member.policy.together and store.num_all_workers > 1:
@@ -77,13 +79,16 @@ def current() -> KVStore | None:
 def _end(store: KVStore) -> None:
     """Leave the job when the program ends; tell its launcher if it ends because of another node."""
     store.close()
-    failure = store.member.loop.failure()
-    if failure is None or at_fault(store.member.node.name, NodeLost(*failure)):
-        return
-    if getattr(sys, "last_value", None) is not None and SCHEDULER in os.environ:
+    if _lost_another(store.member) and failing() and SCHEDULER in os.environ:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(LOST)
+
+
+def _lost_another(member: Member) -> bool:
+    """Return whether the worker cannot go on because of another node."""
+    failure = member.loop.failure()
+    return failure is not None and not at_fault(member.node.name, NodeLost(*failure))
 
 
 def _join(type: str) -> KVStore:
@@ -102,6 +107,9 @@ def _join(type: str) -> KVStore:
     tls, insecure = access.folder_from_environment(), access.insecure_from_environment()
     member = Member.join(scheduler, name, id, token, host, tls, insecure=insecure)
     try:
+        if member.spec.workload is not None:
+            remedy = "is trained by this run, not a script: give it to the scheduler, too, after --"
+            raise ConfigError("workload", member.spec.workload[0], remedy)
         member.wire()
         notes = Notes(Path(os.environ[NOTES]), resumed=True) if NOTES in os.environ else None
         if notes is not None:
@@ -128,9 +136,8 @@ def _close(member: Member) -> None:
     """Close the loop of a member, and end its record."""
     member.loop.close()
     if member.record is not None:
-        failed = getattr(sys, "last_value", None) is not None
-        lost = member.loop.failure() is not None
-        member.record.close("lost" if lost else "failed" if failed else "done")
+        failed = failing() or member.loop.failure() is not None
+        member.record.close("lost" if _lost_another(member) else "failed" if failed else "done")
 
 
 def _leave(member: Member) -> None:

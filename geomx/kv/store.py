@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from geomx.frameworks import tensors
 from geomx.kv.beginning import Beginning
 from geomx.kv.compression import check_compression
 from geomx.kv.departure import Departure
+from geomx.kv.ending import failing
 from geomx.kv.keys import Entry, Keys
 from geomx.kv.many import ManyKeys
 from geomx.kv.rules import checked_optimizer, global_rule, named
@@ -297,8 +297,8 @@ class KVStore(ManyKeys):
             return
         self.closed = True
         try:
-            # After an uncaught exception others must notice the failure: it does not count as done.
-            if getattr(sys, "last_value", None) is None:
+            # If the program fails, others must notice it: that does not count as done.
+            if not failing():
                 for key in self._keys if self.leaving else ():  # all that was pushed is in
                     self.exchange.wait(self.entry(key).key)
                 self.member.leave()

@@ -11,7 +11,7 @@ from pathlib import Path
 from geomx import _core
 from geomx.cluster import Cluster
 from geomx.errors import NodeLost
-from geomx.live.exit_status import DONE, LOST
+from geomx.live.exit_status import BROKEN, DONE, LOST
 from geomx.live.files import Reader, stem
 from geomx.live.files import path as file_of
 from geomx.terminal.log import text_of
@@ -48,7 +48,7 @@ def culprit(
     """
     failed = {name: status for name, status in ended.items() if status != DONE}
     reported = _reported(cluster, directory)
-    own = [name for name, status in failed.items() if status != LOST]
+    own = [name for name, status in failed.items() if not lost_another(directory, name, status)]
     killed = [name for name in own if failed[name] < 0]
     if reported is None:
         reported = NodeLost(next(iter((*killed, *own, *failed))), "")
@@ -56,6 +56,24 @@ def culprit(
     if name in own or not reason:
         reason = _how_it_ended(failed[name], last_words(directory, name), name == terminal)
     return with_log(NodeLost(name, reason), directory)
+
+
+def lost_another(directory: Path, name: str, status: int) -> bool:
+    """Return whether a process ended because another node was lost, or took its node for lost.
+
+    Then its notes say so, too. The exit status alone may be a training script's own.
+
+    Args:
+        directory: Directory of the run.
+        name: Name of the node.
+        status: Exit status of the process.
+    """
+    if status != LOST:
+        return False
+    notes = [
+        note for note in Reader(stem(directory, name)).new() if "end" in note or "again" in note
+    ]
+    return bool(notes) and notes[-1].get("end", {}).get("status") == "lost"
 
 
 def at_fault(name: str, lost: NodeLost) -> bool:
@@ -71,6 +89,8 @@ def at_fault(name: str, lost: NodeLost) -> bool:
 def _how_it_ended(status: int, words: str, shown: bool) -> str:
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
+    if status == BROKEN:
+        return words
     said = "its output is above" if shown and not words else words
     return f"exit status {status}" + (f": {said}" if said else "")
 

@@ -2,6 +2,6 @@
 
 DONE = 0
 FAILED = 1  # by an error of its own, which is the last line of its log
-LOST = 3  # because another node was lost
-BROKEN = 255  # of a node on another machine: the connection broke, so nothing else is known
+LOST = 3  # because another node was lost; scripts may have it, too: see `diagnosis.lost_another`
+BROKEN = 256  # of none: the connection to its machine broke, so nothing is known of the process
 INTERRUPTED = 130

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from geomx.cluster import NodeSpec
+from geomx.live.diagnosis import lost_another
 from geomx.live.exit_status import BROKEN, LOST
 from geomx.live.files import Reader, durable, stem
 from geomx.live.spec import Spec
@@ -115,10 +116,10 @@ class Restarts:
             return status < 0 and begun_there and self._after_kill(name, status)
         if not self._spec.faults.continues or node.role not in ("worker", "server"):
             return False
+        if self._by_itself(name, status):
+            return False
         if status == LOST and node.role == "worker" and self._lost_server(node):
             return True
-        if status >= 0 and status not in (LOST, BROKEN):
-            return False
         return self._after_kill(name, status) or self._without(node)
 
     def due(self) -> list[NodeSpec]:
@@ -163,7 +164,7 @@ class Restarts:
         The scheduler is told that the process has ended, or notices its silence, and decides. One
         that ends by itself would come to the same end at its standby.
         """
-        if status >= 0 and status not in (LOST, BROKEN):
+        if self._by_itself(node.name, status):
             return False
         cluster = self._spec.cluster
         server = cluster.stood_by(node) if node.role == "standby" else node
@@ -178,6 +179,11 @@ class Restarts:
             told = f"{node.name} {how}: {server.name} has no standby now"
         say(told, "warning", node.name)
         return True
+
+    def _by_itself(self, name: str, status: int) -> bool:
+        """Return whether a process was neither killed nor lost: another would end like it."""
+        lost = status == BROKEN or lost_another(self._directory, name, status)
+        return status >= 0 and not lost
 
     def _lost_server(self, worker: NodeSpec) -> bool:
         """Return whether a worker ended because its server did; then it is restarted with it."""

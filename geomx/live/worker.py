@@ -54,7 +54,7 @@ class LiveWorker:
     def __init__(self, member: Member, notes: Notes) -> None:
         spec = member.spec
         if spec.workload is None:
-            raise GeomxError("the scheduler sent no workload")
+            raise GeomxError("the run is of a script: give it after --")
         self._member = member
         member.on_wait = notes.waits
         self._notes = notes

@@ -17,6 +17,7 @@ void init_python_parts(nb::module_& m);
 void init_python_policies(nb::module_& m);
 void init_python_rounds(nb::module_& m);
 void init_library(nb::module_& m);
+void init_program_end(nb::module_& m);
 __attribute__((weak)) void init_journal(nb::module_& m);
 __attribute__((weak)) void init_states(nb::module_& m);
 __attribute__((weak)) void init_runtime(nb::module_& m);
@@ -39,6 +40,7 @@ NB_MODULE(_core, m) {
   init_python_policies(m);
   init_python_rounds(m);
   init_library(m);
+  init_program_end(m);
   if (init_journal) init_journal(m);
   if (init_states) init_states(m);
   if (init_runtime) init_runtime(m);

@@ -11,7 +11,7 @@ namespace geomx::io {
 
 void Driver::ActOnMember(Event& event, Time now) {
   const bool gone = event.kind == Event::Kind::kGone, back = event.kind == Event::Kind::kBack;
-  if ((gone || back) && join_address_.empty()) {  // one line is enough: the scheduler's
+  if ((gone || back) && node_->config().role == Role::kScheduler) {  // one line is enough: the scheduler's
     const auto& absent = node_->config().absent;
     const bool first = !missed_.contains(event.peer) &&
                        std::find(absent.begin(), absent.end(), event.peer) != absent.end();
