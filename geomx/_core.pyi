@@ -1257,9 +1257,7 @@ class Loop:
 
     @property
     def roster(self) -> dict[str, str]:
-        """
-        The scheduler's: addresses of the members that were there at the start, by name.
-        """
+        """The scheduler's: addresses of the members that have joined, by name."""
 
     @property
     def late(self) -> bool:

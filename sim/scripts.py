@@ -187,5 +187,5 @@ def simulate_script(
             channels = Shadows(started, experiment) if shadows else started
             return ScriptSimulation(experiment, recorder, channels, computing).run()
     except BaseException as error:
-        recorder.abort(str(error) or type(error).__name__)
+        recorder.abort(error)
         raise

@@ -394,5 +394,5 @@ def simulate(experiment: Experiment, directory: Path) -> Results:
             begin(recorder, experiment)
             return Simulation(experiment, recorder).run()
     except BaseException as error:
-        recorder.abort(str(error) or type(error).__name__)
+        recorder.abort(error)
         raise

@@ -334,6 +334,8 @@ def test_a_signal_ends_a_run_that_hangs(
         assert "interrupted" in err and "Traceback" not in err, (how, err)
         with pytest.raises(ProcessLookupError):
             os.killpg(process.pid, 0)
+    aborted = geomx.Results.load(tmp_path / "after_step").summary["aborted"]
+    assert aborted == "interrupted"
     assert not _left(tmp_path)
 
 

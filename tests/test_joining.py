@@ -24,6 +24,8 @@ from geomx.errors import ConfigError
 from geomx.live import access
 from geomx.live.files import Reader, stem
 from geomx.live.lifetime import LEAVE
+from geomx.metrics.server import fetch
+from geomx.metrics.top import Reading
 from geomx.results.results import Results
 from geomx.terminal.log import text_of
 from tests.ports import free_port
@@ -98,11 +100,21 @@ def running(folder: Path, *more: str) -> Iterator[Callable[[], Results]]:
 @pytest.mark.slow(12)
 def test_a_party_joins_and_leaves_by_command(tmp_path: Path, port: int) -> None:
     folder, address = tmp_path / "run", f"127.0.0.1:{port}"
+    metrics = free_port(12)
     live = ["mode=live", f"runtime.port={port}", LONG, "faults.absent=[west]"]
+    live.append(f"metrics.port={metrics}")
+
+    def served() -> set[str]:
+        """The nodes whose metrics the scheduler serves."""
+        up = Reading.of(time.monotonic(), fetch(f"127.0.0.1:{metrics}")).each("geomx_up")
+        return {labels["node"] for labels, value in up if value}
+
     with running(folder, *live) as end:
         assert not steps(folder, "west/worker1")
+        assert "east/worker0" in served() and "west/worker1" not in served()
         party = node("--join", address, "--party", "west", "--directory", str(folder))
         until(lambda: steps(folder, "west/worker0") > 5 and steps(folder, "west/worker1") > 5)
+        assert served() > {"east/worker0", "west/server", "west/worker0", "west/worker1"}
         party.send_signal(signal.SIGTERM)
         party.communicate(timeout=ENDS_S)
         assert party.returncode == 0

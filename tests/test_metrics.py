@@ -437,6 +437,7 @@ while os.environ["GEOMX_NAME"] == "beijing/worker0" and not os.path.exists("seen
     time.sleep(0.05)
 store.push(0, np.ones(4, np.float32))
 store.pull(0)
+print("trained")
 """
 
 
@@ -462,3 +463,5 @@ def test_a_script_that_waits_for_another_is_seen(tmp_path: Path) -> None:
     finally:
         run.kill()
     assert seen == expected
+    log = (tmp_path / "run/nodes/beijing-worker1.log").read_text()
+    assert "trained" in log and "leaked" not in log  # the thread that serves keeps nothing

@@ -175,7 +175,7 @@ def test_an_aborted_run_keeps_results_and_the_reason(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(), render=render)
     record(recorder, iterations=5)
     recorder.abort("node beijing/worker0 was lost")
-    recorder.abort("a second reason, too late")
+    recorder.abort(KeyboardInterrupt())  # too late
     results = Results.load(tmp_path)
     assert len(results.iterations) == 20
     assert results.summary["aborted"] == "node beijing/worker0 was lost"

@@ -137,8 +137,7 @@ def _run(
         collector.total()
         collector.about_script()
         collector.record_faults(collector.elapsed_s())
-        interrupted = isinstance(error, KeyboardInterrupt)
-        recorder.abort("interrupted" if interrupted else str(error) or type(error).__name__)
+        recorder.abort(error)
         raise
 
 

@@ -7,6 +7,7 @@ machine the connection uses TLS with the certificates of the job on both sides, 
 
 from __future__ import annotations
 
+import atexit
 import ssl
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -123,4 +124,6 @@ def serve(host: str, port: int, metrics: Collector, files: Files | None) -> WSGI
     except OSError as error:
         remedy = f"{host}:{port} cannot be opened ({error.strerror}); choose another first port"
         raise ConfigError("metrics.port", port, remedy) from error
+    # The server's thread never ends, and what it refers to, such as a loop, was never destroyed.
+    atexit.register(registry.unregister, metrics)
     return server

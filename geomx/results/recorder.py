@@ -308,17 +308,18 @@ class Recorder:
         """
         return self._close(self._summary(rounded(seconds), rounds, wall_seconds))
 
-    def abort(self, reason: str) -> None:
+    def abort(self, reason: BaseException | str) -> None:
         """Close a run that failed, keeping its measurements; no effect on a closed run.
 
         Args:
-            reason: For ``aborted`` in ``summary.json``.
+            reason: What ended it, for ``aborted`` in ``summary.json``.
         """
         if self._closed:
             return
         latest_s = max((row["end_s"] for row in self._iterations.rows), default=None)
         summary = self._summary(latest_s, None, time.perf_counter() - self._began)
-        self._close(summary | {"aborted": str(reason)})
+        text = "interrupted" if isinstance(reason, KeyboardInterrupt) else str(reason)
+        self._close(summary | {"aborted": text or type(reason).__name__})
 
     def _close(self, summary: dict[str, Any]) -> Results:
         self._closed = True

@@ -273,7 +273,7 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def("refusals", &Loop::TakeRefusals, nb::call_guard<nb::gil_scoped_release>(),
            "Return the callers refused since the last call, with reasons; at most a hundred per run.")
       .def_prop_ro("roster", &Loop::roster,
-                   "The scheduler's: addresses of the members that were there at the start, by name.")
+                   "The scheduler's: addresses of the members that have joined, by name.")
       .def_prop_ro("late", &Loop::late,
                    "Whether this process replaces a lost one of this node while training continues.")
       .def("report_ended", &Loop::ReportEnded, "name"_a, "reason"_a,

@@ -18,6 +18,7 @@ void Driver::ActOnMember(Event& event, Time now) {
     const char* joins = first ? " has joined" : " is back";
     Tell(back ? Severity::kInfo : Severity::kWarning,
          event.text + (back ? joins : " is lost, rounds complete without it: " + event.reason));
+    if (back) status_.SetAddress(event.text, event.address);
   }
   if (event.kind == Event::Kind::kMoved) Moved(event);
   if (gone) missed_.insert(event.peer);

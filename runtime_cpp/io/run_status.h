@@ -61,9 +61,13 @@ class RunStatus {
   void SetJoined(Joined joined) {
     Change([&] { joined_ = std::move(joined); });
   }
-  // The addresses of the members that were there at the start, by name; the scheduler's.
+  // The scheduler's: the addresses of the members that were there at the start, by name; and of one
+  // that has joined since.
   void SetRoster(std::map<std::string, std::string> roster) {
     Change([&] { roster_ = std::move(roster); });
+  }
+  void SetAddress(const std::string& name, const std::string& address) {
+    Change([&] { roster_.insert_or_assign(name, address); });
   }
   void SetJoinError(std::string error) {
     Change([&] {  // the first failure is the cause
