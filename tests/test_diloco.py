@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -218,6 +220,27 @@ def test_the_example_of_the_documentation_runs(
     # Initial values; two tensors after steps 0, 8, 16, 24, one after 4, 12, 20, 28; all in the end.
     assert run.stats("worker")["rounds"] == 3 * (3 + 2 * 4 + 4 + 3)
     assert run.results.summary["accuracy"]["final"] > 0.8
+
+
+def test_each_worker_has_its_own_copy_of_the_policy(
+    network: Build, tiny: Workload, simulate: Build
+) -> None:
+    """A simulation has all workers in one process, a live run has one process for each."""
+    counts: Counter[int] = Counter()
+
+    class Remembers(DiLoCoPolicy):
+        def merge(self, key: int, local: Any, value: Any, age: int) -> Any:
+            self.merged[key] += 1  # type: ignore[attr-defined]
+            counts[self.merged[key]] += 1  # type: ignore[attr-defined]
+            return value
+
+    policy = Remembers(DiLoCoConfig(h=2))
+    object.__setattr__(policy, "merged", Counter())
+    simulate(network(1, 2), tiny, ("halves", {}), registry=with_policy(policy), iterations=8)
+    assert counts == {merge: 3 * 3 for merge in (1, 2, 3)}  # three workers, three tensors
+    object.__setattr__(policy, "merged", threading.Lock())
+    with pytest.raises(PluginError, match=r"Remembers cannot be copied.*__deepcopy__"):
+        simulate(network(1, 2), tiny, ("halves", {}), registry=with_policy(policy))
 
 
 def with_policy(policy: geomx.SyncPolicy) -> Registry:

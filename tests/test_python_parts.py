@@ -55,6 +55,39 @@ class SignCodec:
         return {"values": np.where(signs, scale, -scale).astype(np.float32)}
 
 
+class TypedCodec:
+    """Sends parts of several types, and checks that they arrive as the layout says."""
+
+    whole = frozenset(("scale", "origin", "swapped", "count"))
+    survives_holes = False
+
+    def layout(self, spec):
+        length = spec["values"][0]
+        whole = {"scale": (1, "f4"), "origin": (1, "f8"), "swapped": (1, ">i2"), "count": (1, "i8")}
+        return {"steps": (length, "i1"), **whole}
+
+    def encode(self, parts):
+        values = parts["values"]
+        scale = np.abs(values).max(keepdims=True) / np.float32(127)
+        steps = np.rint(values / (scale or 1)).astype(np.int8)
+        whole = {"origin": np.array([-0.5]), "swapped": np.array([-2], ">i2")}
+        return {"steps": steps, "scale": scale, "count": np.array([-len(values)]), **whole}
+
+    def decode(self, parts, length):
+        types = {name: part.dtype.str for name, part in parts.items()}
+        said = {name: np.dtype(type).str for name, (_, type) in self.layout({"values": (1,)}).items()}
+        if types != said or (parts["origin"][0], parts["swapped"][0]) != (-0.5, -2):
+            raise ValueError(f"{types} {parts}")
+        if parts["count"] != [-length]:
+            raise ValueError(f"{parts['count']} for {length}")
+        return {"values": parts["steps"] * parts["scale"]}
+
+
+class ObjectCodec(TypedCodec):
+    def layout(self, spec):
+        return {"any": (1, "O")}
+
+
 class HalfCodec:
     """Half precision by rows; slices can be decoded separately."""
 
@@ -132,6 +165,8 @@ def _run(tmp_path, accel: dict, iterations: int = 12, numerics: bool = True):
     registry.ask(_module("liar", "geomx_codec", Liar))
     registry.ask(_module("short", "geomx_codec", Short))
     registry.ask(_module("raiser", "geomx_codec", Raiser))
+    registry.ask(_module("typed", "geomx_codec", TypedCodec))
+    registry.ask(_module("objects", "geomx_codec", ObjectCodec))
     content = {
         "network": NETWORK,
         "accel": accel,
@@ -172,6 +207,15 @@ def test_a_codec_with_whole_parts_learns_with_one_bit_per_element(tmp_path):
     signs = _run(tmp_path / "signs", {"sign": {}}, iterations=40)
     assert signs.summary["bytes"]["wan_push"] < plain.summary["bytes"]["wan_push"] / 28
     assert signs.summary["accuracy"]["final"] > 0.5
+
+
+def test_parts_arrive_with_the_types_of_the_layout(tmp_path):
+    typed = _run(tmp_path / "typed", {"typed": {}}, iterations=4)
+    plain = _run(tmp_path / "plain", {}, iterations=4)
+    for name, value in plain.parameters().items():
+        np.testing.assert_allclose(typed.parameters()[name], value, atol=2e-2)
+    with pytest.raises(PluginError, match=r'ObjectCodec.layout.*"any" of Python objects'):
+        _run(tmp_path / "objects", {"objects": {}})
 
 
 def test_a_python_slicer_does_not_change_the_result(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 import math
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from geomx.cluster import NodeSpec
+from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import PluginError
 from geomx.plugin.coordination import Coordinator, Site
 from geomx.plugin.parts import Native
@@ -87,6 +88,20 @@ class Held:
     def __init__(self, answer: object, label: str) -> None:
         self.label = label
         self.kind = type(answer).__name__
+
+    def copied(self, answer: Any, cluster: Cluster) -> Any:
+        """Return a node's own copy of the object; `PluginError` if it cannot be copied.
+
+        A simulation has all nodes in one process. Without copies, an object that remembers
+        something would do so for all of them, and simulated runs would differ from live ones.
+        """
+        try:
+            return copy.deepcopy(answer, {id(cluster): cluster})
+        except Exception as error:
+            raise PluginError(
+                f"{self.label}: {self.kind} cannot be copied, and every worker has its own copy "
+                f"({type(error).__name__}: {error}); define {self.kind}.__deepcopy__"
+            ) from error
 
     def broken(self, name: str, wanted: str, got: object) -> PluginError:
         """Return the error for a value `got` of `name` that is not `wanted`."""

@@ -135,11 +135,12 @@ class CheckedPolicy(SyncPolicy):
 
     def worker(self, cluster: Cluster, worker: NodeSpec, steps: int) -> WorkerSync:
         """See `SyncPolicy.worker`."""
-        answer, held = self._policy.worker(cluster, worker, steps), self._held
+        held, own = self._held, self._held.copied(self._policy, cluster)
+        answer = own.worker(cluster, worker, steps)
         if not isinstance(answer, WorkerSync):
             raise held.broken("worker()", "a geomx.WorkerSync", answer)
-        coordinators = 0 if answer.coordinator is None else len(self._policy.coordinators(cluster))
-        checked = CheckedWorker(answer, held.label, coordinators)
+        sites = () if answer.coordinator is None else self._policy.coordinators(cluster)
+        checked = CheckedWorker(answer, held.label, len(sites))
         if checked.merges and self.exchange != "parameters":
             raise held.broken("exchange", "'parameters' if answers are merged", self.exchange)
         return checked

@@ -27,8 +27,9 @@ class SyncPolicy:
 
     The base class is the fully synchronous algorithm: every worker pushes its gradient after every
     local step, and the global server updates the weights with the mean of all gradients. Override
-    what differs. Results must depend on the arguments only, because every node has its own copy of
-    the policy.
+    what differs. Results must depend on the arguments only, because every node has its own policy.
+    A worker's is a deep copy of what the hook returned; what it remembers of earlier steps is best
+    kept in the `WorkerSync` that `worker` returns.
 
     Attributes:
         exchange: ``gradients``: workers push gradients and receive new weights. ``parameters``:

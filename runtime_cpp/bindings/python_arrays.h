@@ -19,7 +19,8 @@ namespace geomx {
 // Whether items of a part are numbers of numpy's; others are shown as rows of bytes.
 inline bool Numeric(const Part& part) { return part.bits == 8 || part.bits == 16 || part.bits == 32; }
 
-// The numpy type of a part's items, by their width; "values" is the one floating-point part.
+// The numpy type of a part's items by their width, where nothing else is known; "values" is the one
+// floating-point part.
 inline std::string TypeOf(const Part& part) {
   if (part.name == "indices") return "<u4";
   if (!Numeric(part)) return "(" + std::to_string(part.bits / 8) + ",)u1";

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -58,6 +59,7 @@ class PythonCodec final : public Codec {
       }
       nb::object numpy = nb::module_::import_("numpy");
       std::vector<Part> made;
+      types_.clear();
       std::uint64_t rows = 0;
       bool chunks = false;
       const nb::object answer = codec_.get().attr("layout")(spec);
@@ -66,6 +68,10 @@ class PythonCodec final : public Codec {
         const nb::object type = numpy.attr("dtype")(item[nb::int_(1)]);
         Part part{.name = nb::cast<std::string>(name),
                   .bits = 8 * nb::cast<std::uint32_t>(type.attr("itemsize"))};
+        if (nb::cast<bool>(type.attr("hasobject"))) {
+          throw std::invalid_argument("promises \"" + part.name + "\" of Python objects, not numbers");
+        }
+        if (type.attr("subdtype").is_none()) types_[part.name] = nb::cast<std::string>(type.attr("str"));
         if (linear_ && (!numpy.attr("float32").equal(type.attr("type")) || part.name == "indices")) {
           throw std::invalid_argument("promises \"" + part.name + "\" of " +
                                       nb::cast<std::string>(type.attr("name")) +
@@ -236,6 +242,13 @@ class PythonCodec final : public Codec {
                                            nullptr, Code(item.part, floats)));
   }
 
+  // A received part as what the layout said: messages have widths only.
+  nb::object Typed(const nb::object& array, const std::string& name) const {
+    const auto type = types_.find(name);
+    if (type == types_.end()) return array;
+    return array.attr("view")(type->second).attr("reshape")(-1);
+  }
+
   // Encodes if `promised` is not null, otherwise decodes.
   void Call(const char* method, Parts& parts, const Parts* promised) const {
     bool cut = false;  // by rows; a codec of whole parts only is never cut
@@ -245,7 +258,10 @@ class PythonCodec final : public Codec {
     const char* wanted = promised ? "a dict of arrays, as layout promised" : "{\"values\": array}";
     Guarded(codec_, method, wanted, [&](Entry& entry) {
       nb::dict arrays;
-      for (Item& item : items) arrays[item.part.name.c_str()] = Array(item, linear_);
+      for (Item& item : items) {
+        nb::object array = Array(item, linear_);
+        arrays[item.part.name.c_str()] = promised ? array : Typed(array, item.part.name);
+      }
       const nb::object answer = promised ? codec_.get().attr(method)(arrays)
                                          : codec_.get().attr(method)(arrays, nb::int_(length));
       nb::list alive;
@@ -298,7 +314,7 @@ class PythonCodec final : public Codec {
         part.in_every_slice = said->in_every_slice;
         part.span = said->span;
       }
-      if (part.whole) part.items = promised && !Numeric(part) ? items * 8 / part.bits : items;
+      if (part.whole) part.items = nb::cast<std::uint64_t>(array.attr("nbytes")) * 8 / part.bits;
       if (!promised && items != length) {
         throw std::invalid_argument("made " + std::to_string(items) + " of \"" + part.name +
                                     "\", not " + std::to_string(length));
@@ -339,7 +355,9 @@ class PythonCodec final : public Codec {
   PythonObject codec_;
   bool survives_holes_ = false, linear_ = false, settles_ = false, has_residual_ = false;
   Stage stage_ = Stage::kSelect;
-  mutable std::vector<Part> passing_;  // by the last layout
+  // By the last layout: parts of earlier codecs that pass by, and the types of its own parts.
+  mutable std::vector<Part> passing_;
+  mutable std::map<std::string, std::string> types_;
 };
 
 }  // namespace
