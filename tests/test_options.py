@@ -6,6 +6,7 @@ import dataclasses
 import math
 import typing
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,11 @@ pytestmark = pytest.mark.interpreter  # dataclasses and their annotations
 ROOT = Path(__file__).resolve().parents[1]
 
 
+class Way(Enum):
+    NEAREST = "to nearest"
+    DOWN = "towards zero"
+
+
 @dataclass(frozen=True)
 class Bounded:
     share: Annotated[float, Interval(gt=0, le=1), Unit("share of rows")] = 0.5
@@ -40,6 +46,9 @@ class Bounded:
     device: Device = "cpu"
     block: Annotated[int, Ge(8), MultipleOf(8)] = 8
     quick: bool = True
+    rounding: Way = Way.DOWN
+    other: Way | None = None
+    folder: Path | None = None
 
 
 @pytest.mark.parametrize(
@@ -56,6 +65,10 @@ class Bounded:
         ({"sizes": []}, "o.sizes=[]: must list 1 or more"),
         ({"sizes": [1, 0]}, "o.sizes[1]=0: must be 1 or more"),
         ({"block": 12}, "o.block=12: must be a multiple of 8"),
+        ({"rounding": "UP"}, "o.rounding=UP: must be one of NEAREST, DOWN"),
+        ({"rounding": "to nearest"}, "o.rounding=to nearest: must be one of NEAREST, DOWN"),
+        ({"other": "UP"}, "o.other=UP: must be one of NEAREST, DOWN or null"),
+        ({"folder": 3}, "o.folder=3: must be a path or null"),
         ({"device": "gpu"}, "o.device=gpu: must be cpu, cuda or cuda:N"),
     ],
 )
@@ -73,6 +86,8 @@ def test_values_within_bounds_are_accepted() -> None:
     assert (made.share, made.rounds, made.port) == (1.0, None, 65535)
     hints = typing.get_type_hints(Bounded, include_extras=True)
     assert [unit_of(hint) for hint in hints.values()][:3] == ["share of rows", "rounds", ""]
+    made = build_options(Bounded, {"rounding": "NEAREST", "other": "DOWN", "folder": "a/b"}, "o")
+    assert (made.rounding, made.other, made.folder) == (Way.NEAREST, Way.DOWN, Path("a/b"))
 
 
 OURS = [Root, RuntimeOptions, TcpOptions, SimOptions, PlanOptions, Costs, DeviceCosts, CodecCosts]

@@ -21,5 +21,5 @@ def main(options: argparse.Namespace) -> None:
     for file in files:
         print(file)
     folder = files[0].parent
-    print(f"now: pip install -e {folder} (offline: --no-build-isolation)")
+    print(f"now: pip install -e {folder} (offline: --no-build-isolation, with scikit-build-core)")
     print(f"then: geomx check {options.name}")

@@ -12,6 +12,7 @@ import enum
 import types
 import typing
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any, TypeVar
 
 from geomx.errors import ConfigError, GeomxError, PluginError, near
@@ -144,7 +145,11 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
             for name, item in value.items()
         }
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return value if isinstance(value, hint) else hint[str(value)]
+        if isinstance(value, hint):
+            return value
+        return hint[_require(str(value), str(value) in hint.__members__)]
+    if isinstance(hint, type) and issubclass(hint, PurePath):
+        return hint(_require(value, isinstance(value, str | PurePath)))
     if dataclasses.is_dataclass(hint):
         if isinstance(value, Mapping):
             return build_options(typing.cast(type, hint), value, key)
@@ -202,6 +207,8 @@ def _text(hint: Any) -> str:
         return "one of " + ", ".join(map(str, arguments))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return "one of " + ", ".join(member.name for member in hint)
+    if isinstance(hint, type) and issubclass(hint, PurePath):
+        return "a path"
     if typing.get_origin(hint) in (list, tuple):
         return "a list of " + _text(arguments[0]).removeprefix("a ").removeprefix("an ") + "s"
     return getattr(hint, "__name__", str(hint))
