@@ -75,7 +75,8 @@ class TypedCodec:
 
     def decode(self, parts, length):
         types = {name: part.dtype.str for name, part in parts.items()}
-        said = {name: np.dtype(type).str for name, (_, type) in self.layout({"values": (1,)}).items()}
+        layout = self.layout({"values": (1,)})
+        said = {name: np.dtype(type).str for name, (_, type) in layout.items()}
         if types != said or (parts["origin"][0], parts["swapped"][0]) != (-0.5, -2):
             raise ValueError(f"{types} {parts}")
         if parts["count"] != [-length]:

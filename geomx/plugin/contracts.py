@@ -73,12 +73,10 @@ class CheckedPolicy(SyncPolicy):
         if policy.exchange not in EXCHANGES:
             raise held.broken("exchange", "'gradients' or 'parameters'", policy.exchange)
         self.exchange = policy.exchange
-        if not isinstance(policy.together, bool):
-            raise held.broken("together", "True or False", policy.together)
-        self.together = policy.together
-        if not isinstance(policy.workers_together, bool):
-            raise held.broken("workers_together", "True or False", policy.workers_together)
-        self.workers_together = policy.workers_together
+        for name in ("together", "workers_together"):
+            if not isinstance(getattr(policy, name), bool):
+                raise held.broken(name, "True or False", getattr(policy, name))
+        self.together, self.workers_together = policy.together, policy.workers_together
         if bound is not None:
             bound = held.whole("staleness_bound", bound, 0, 2**31 - 1, "None or rounds")
         self.staleness_bound = bound
@@ -135,8 +133,8 @@ class CheckedPolicy(SyncPolicy):
 
     def worker(self, cluster: Cluster, worker: NodeSpec, steps: int) -> WorkerSync:
         """See `SyncPolicy.worker`."""
-        held, own = self._held, self._held.copied(self._policy, cluster)
-        answer = own.worker(cluster, worker, steps)
+        held = self._held
+        answer = held.copied(self._policy, cluster).worker(cluster, worker, steps)
         if not isinstance(answer, WorkerSync):
             raise held.broken("worker()", "a geomx.WorkerSync", answer)
         sites = () if answer.coordinator is None else self._policy.coordinators(cluster)

@@ -54,7 +54,7 @@ class PythonCodec final : public Codec {
       nb::dict spec;
       for (const Part& part : parts.parts) {
         if (Shown(part)) {
-          spec[part.name.c_str()] = nb::make_tuple(Items(part, parts.rows), TypeOf(part));
+          spec[part.name.c_str()] = nb::make_tuple(part.ItemsFor(parts.rows), TypeOf(part));
         }
       }
       nb::object numpy = nb::module_::import_("numpy");
@@ -101,7 +101,7 @@ class PythonCodec final : public Codec {
       const std::uint64_t most = kLargestGrowth * 4 * parts.elements + kAlwaysAllowed;
       std::uint64_t bytes = 0;
       for (const Part& part : made) {
-        const std::uint64_t items = Items(part, rows);
+        const std::uint64_t items = part.ItemsFor(rows);
         if (items > most || (bytes += part.BytesFor(rows)) > most) {
           throw std::invalid_argument("promises " + std::to_string(items) + " items of \"" +
                                       part.name + "\" for a shard of " +
@@ -167,8 +167,6 @@ class PythonCodec final : public Codec {
     std::shared_ptr<std::byte[]> memory;
   };
 
-  static std::uint64_t Items(const Part& part, std::uint64_t rows) { return part.ItemsFor(rows); }
-
   // A part that numpy has a type for; indices of odd widths are unpacked.
   static bool Shown(const Part& part) { return part.bits % 8 == 0 || part.name == "indices"; }
 
@@ -218,7 +216,7 @@ class PythonCodec final : public Codec {
     std::vector<Item> items;
     for (const Part& part : parts.parts) {
       if (part.data == nullptr || !Shown(part)) continue;
-      const std::uint64_t count = Items(part, parts.rows);
+      const std::uint64_t count = part.ItemsFor(parts.rows);
       const bool odd = part.name == "indices" && part.bits != 32;
       const std::size_t bytes = odd ? count * sizeof(std::uint32_t) : part.BytesFor(parts.rows);
       Item item{part, count, kernels::ShareMemory(std::max<std::size_t>(bytes, 1))};
