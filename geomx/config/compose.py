@@ -23,7 +23,6 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -35,7 +34,7 @@ from omegaconf.errors import (
 )
 from yaml import YAMLError
 
-from geomx.config.composition import composed, initialised, run_all
+from geomx.config.composition import check_choice, composed, initialised, run_all
 from geomx.config.directories import (
     new_directory,
     no_directory,
@@ -282,9 +281,8 @@ def prepare(overrides: Sequence[str], registry: Registry) -> list[str]:
         if group == "network":
             value = network_choice(value, registry, overrides)
         translated.append(f"{group}={value}")
-        if group in LISTS:
-            with _explained([override], registry):
-                _refuse_twice(group, translated[-1])
+        with _explained([override], registry):
+            check_choice(group, translated[-1])
     return translated
 
 
@@ -316,17 +314,6 @@ def _offer(registry: Registry) -> None:
     offer(registry)
     OmegaConf.register_new_resolver("geomx_new_dir", new_directory, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("geomx_jobs", _jobs, replace=True)
-
-
-def _refuse_twice(group: str, override: str) -> None:
-    """Refuse ``[x,x]``; Hydra's own message does not say which override is meant."""
-    parsed = OverridesParser.create().parse_override(override)
-    values = parsed.sweep_iterator() if parsed.is_sweep_override() else [parsed.value()]
-    for value in values:
-        names = [str(name) for name in value] if isinstance(value, list) else []
-        for name in names:
-            if names.count(name) > 1:
-                raise ConfigError(group, f"[{','.join(names)}]", f"{name} is listed twice")
 
 
 def _split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:

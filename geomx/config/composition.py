@@ -27,6 +27,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from geomx.errors import ConfigError
 from geomx.plugin.registration import LISTS
 
 CONF = "geomx.conf"
@@ -72,6 +73,32 @@ def composed(overrides: Sequence[str], offered: Hashable) -> Any:
         raise ConfigCompositionException() from error
     _record(parsed, config.hydra)
     return config
+
+
+def check_choice(group: str, override: str) -> None:
+    """Refuse what is no name or list of names, and ``[x,x]``: Hydra's errors name no override.
+
+    Args:
+        group: Group of the choice.
+        override: An override of it, in Hydra's syntax.
+
+    Raises:
+        ConfigError: It is refused.
+        HydraException: It has another syntax.
+    """
+    parsed = OverridesParser.create().parse_override(override)
+    values: Any = parsed.sweep_iterator() if parsed.is_sweep_override() else [parsed.value()]
+    for value in values:
+        if isinstance(value, dict):  # sets options
+            continue
+        names = value if isinstance(value, list) and group in LISTS else [value]
+        shown = Override._get_value_element_as_str(value)
+        if not all(isinstance(name, str) for name in names):
+            wanted = "a list of names, [a,b]" if group in LISTS else "a name"
+            raise ConfigError(group, shown, f"must be {wanted}")
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(group, shown, f"{name} is listed twice")
 
 
 def is_one_run(overrides: Sequence[str]) -> bool:
