@@ -227,6 +227,15 @@ WRONG: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda c: c.update(redraw=REDRAW | {"evry_s": 1}), "redraw.evry_s; did you mean every_s"),
     (lambda c: c.update(redraw=REDRAW | {"seed": -1}), "redraw.seed is -1"),
     (lambda c: c.update(redraw=REDRAW | {"links": [["party0", "x"]]}), "redraw.links[0]: there is"),
+    (lambda c: c.update(redraw=3), "redraw must be a table or a list of them, not 3"),
+    (
+        lambda c: c.update(redraw=REDRAW | {"every_s": 1e-9}),
+        "redraw.every_s is 1e-09; it must be 0.001 or more",
+    ),
+    (
+        lambda c: c.update(outages=[{"site": "hub", "mean_up_s": 1, "mean_down_s": 1e-5}]),
+        "outages[0].mean_down_s is 1e-05; it must be 0.001 or more",
+    ),
     (lambda c: c.update(redraw=[REDRAW, REDRAW]), "redraw[1] means edge hub -> hub/wan, which is"),
     (lambda c: c.update(outages={"site": "hub"}), "outages must be a list"),
     (lambda c: c.update(outages=[{"start_s": 1, "end_s": 2}]), "outages[0] must select links by"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -182,6 +183,24 @@ def test_an_aborted_run_keeps_results_and_the_reason(tmp_path: Path) -> None:
     assert results.summary["seconds"] == max(row["end_s"] for row in results.iterations)
     assert {path.name for path in tmp_path.iterdir()} == FILES
     assert "was lost" in text(results.table())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("summary.json", b'{"schema": ', "is damaged: Expecting value"),
+        ("summary.json", b"[1, 2]", "is damaged: it holds no object"),
+        ("iterations.csv", b"\xb1\x00", "is damaged: 'utf-8' codec can't decode"),
+        ("iterations.csv", b"worker,iteration\na/worker0\n", "is damaged: zip()"),
+    ],
+)
+def test_a_damaged_file_is_named(name: str, content: bytes, sentence: str, tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, header(), render=render)
+    record(recorder, iterations=1)
+    recorder.finish(1.0, 1, 0.1)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(geomx.errors.GeomxError, match=re.escape(f"{tmp_path / name} {sentence}")):
+        Results.load(tmp_path)
 
 
 @pytest.mark.slow

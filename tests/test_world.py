@@ -272,6 +272,18 @@ def test_sites_stand_for_their_routers(act: Build) -> None:
     assert seen == [7, len(read_network(short_form(1, 1)).graph.edges), seen[1]]
 
 
+def test_what_the_world_does_not_know_is_refused(act: Build) -> None:
+    def program(world: World) -> None:
+        with pytest.raises(ValueError, match=r"every_s=0: must be 0\.001 or more"):
+            world.when(lambda: False, every_s=0)
+        with pytest.raises(ValueError, match=r"kind='StepEnded'.*geomx\.events: StepEnded, Value"):
+            world.events.next("StepEnded")
+        with pytest.raises(ValueError, match=r"up='no' of edge .* must be True or False"):
+            world.wan.set("party0", "hub", up="no")
+
+    act(program)
+
+
 def test_events_and_conditions(act: Build) -> None:
     heard: list[Any] = []
     waited: list[Any] = []

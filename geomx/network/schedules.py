@@ -49,6 +49,9 @@ EDGE_CHANGES = ("trace", "redraw", "outages")
 BYTES_PER_MBIT = 125_000.0
 
 _COLUMNS = ["time_s", "bandwidth_mbps"]
+SHORTEST_S = 0.001
+"""Limit on the times between two changes of a bandwidth, or between outages."""
+
 _REDRAW = ("every_s", "low_mbps", "high_mbps", "seed")
 _OUTAGE = ("start_s", "end_s", "every_s", "mean_up_s", "mean_down_s", "seed", "name")
 _WHERE = ("site", "link", "partition")
@@ -107,6 +110,8 @@ def spread(graph: nx.DiGraph) -> None:
         NetworkError: A rule matches no edge, or an edge is redrawn by two rules.
     """
     rules = graph.graph.pop("redraw", None) or []
+    if not isinstance(rules, Mapping | Sequence) or isinstance(rules, str):
+        refuse(f"redraw must be a table or a list of them, not {rules!r}")
     for number, rule in enumerate([rules] if isinstance(rules, Mapping) else rules):
         where = "redraw" if isinstance(rules, Mapping) else f"redraw[{number}]"
         known_keys(table(rule, where), (*_REDRAW, "links"), where)
@@ -204,6 +209,7 @@ def _read_csv(value: str | Path, what: str, folder: Path) -> list[list[str]]:
 def _redraw(value: Any, where: str) -> dict[str, Any]:
     known_keys(table(value, where), _REDRAW, where)
     rule = {key: positive(required(value, key, where), f"{where}.{key}") for key in _REDRAW[:3]}
+    _not_too_often(rule, ("every_s",), where)
     if not rule["low_mbps"] <= rule["high_mbps"] < math.inf:
         refuse(
             f"{where}.high_mbps is {value['high_mbps']}; it must be low_mbps or more, and finite"
@@ -234,6 +240,7 @@ def _outage(value: Any, where: str) -> dict[str, Any]:
         }
         if math.inf in rule.values():
             refuse(f"{where}: mean_up_s and mean_down_s must be finite")
+        _not_too_often(rule, means, where)
         named = {"name": str(value["name"])} if value.get("name") else {}
         return rule | named | _seed(value, where)
     times = {
@@ -245,9 +252,17 @@ def _outage(value: Any, where: str) -> dict[str, Any]:
         refuse(f"{where}.end_s is {value['end_s']}; it must be after start_s")
     if value.get("every_s"):
         times["every_s"] = positive(value["every_s"], f"{where}.every_s")
+        _not_too_often(times, ("every_s",), where)
         if times["every_s"] <= lasts_s:
             refuse(f"{where}.every_s is {value['every_s']}; it must be more than an outage lasts")
     return times
+
+
+def _not_too_often(rule: Mapping[str, float], keys: Sequence[str], where: str) -> None:
+    """Refuse times so short that a simulation would do little else."""
+    for key in keys:
+        if rule[key] < SHORTEST_S:
+            refuse(f"{where}.{key} is {rule[key]:g}; it must be {SHORTEST_S:g} or more")
 
 
 def _seed(value: Mapping[str, Any], where: str) -> dict[str, int]:

@@ -261,7 +261,7 @@ class SimOptions:
     bundle: bool = True
     # Seconds between readings of all limited edges, for edges_over_time.csv, the peaks in edges.csv
     # and the report; null: none. With readings, every iteration is simulated.
-    edges_every_s: Annotated[float, Gt(0)] | None = None
+    edges_every_s: Annotated[float, Ge(0.001)] | None = None
     # Model of the network: fluid; reference, the same laws in Python, for small runs; or NAME.py, a
     # file whose function wan_model() returns a geomx.WanModel. Plugins may have one too.
     wan: str = "fluid"

@@ -22,6 +22,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from geomx.errors import GeomxError
+
 Row = dict[str, Any]
 
 _INTEGERS = frozenset(
@@ -175,14 +177,43 @@ def read_table(path: Path) -> list[Row]:
 
     Returns:
         Its rows.
+
+    Raises:
+        GeomxError: It is not such a file.
+        OSError: It cannot be read.
     """
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    reader = csv.reader(line for line in lines if line.endswith("\n"))
-    columns = next(reader, [])
-    return [
-        {column: parse(column, text) for column, text in zip(columns, fields, strict=True)}
-        for fields in reader
-    ]
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        reader = csv.reader(line for line in lines if line.endswith("\n"))
+        columns = next(reader, [])
+        return [
+            {column: parse(column, text) for column, text in zip(columns, fields, strict=True)}
+            for fields in reader
+        ]
+    except (ValueError, csv.Error) as error:
+        raise GeomxError(f"{path} is damaged: {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The object.
+
+    Raises:
+        GeomxError: It is not such a file.
+        OSError: It cannot be read.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise GeomxError(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise GeomxError(f"{path} is damaged: it holds no object")
+    return content
 
 
 def write_json(path: Path, value: object) -> None:
@@ -243,4 +274,4 @@ def write_network(path: Path, graph: nx.Graph) -> None:
 
 def read_network(path: Path) -> nx.Graph:
     """Read the graph in a file of `write_network`."""
-    return nx.node_link_graph(json.loads(path.read_text(encoding="utf-8")), edges="edges")
+    return nx.node_link_graph(read_json(path), edges="edges")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html import escape
-from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from geomx.errors import GeomxError
 from geomx.results import tables
-from geomx.results.files import Row, read_table
+from geomx.results.files import Row, read_json, read_table
 from geomx.terminal import units
 
 TABLES = ("iterations", "evaluations", "links", "edges")
@@ -53,11 +52,11 @@ class Results:
             The run.
 
         Raises:
-            GeomxError: There is no run in `directory`.
+            GeomxError: There is no run in `directory`, or one of its files is damaged.
         """
         directory = Path(directory)
         try:
-            summary = loads((directory / "summary.json").read_text(encoding="utf-8"))
+            summary = read_json(directory / "summary.json")
             names = ["iterations", "evaluations", "links"]
             if (directory / "edges.csv").exists():
                 names.append("edges")

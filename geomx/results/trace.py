@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from geomx.results.files import plain, replacing
+from geomx.results.files import plain, read_json, replacing
 
 MAX_SPANS = 200_000
 _WAN_PROCESS = "WAN links"
@@ -165,7 +165,7 @@ class Timeline:
 
 def read(path: Path) -> Timeline:
     """Read the spans of a file of `Timeline.write`, without its counters."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path)
     names: dict[str, dict[int, str]] = {"process_name": {}, "thread_name": {}}
     for event in content["traceEvents"]:
         if event["ph"] == "M" and event["name"] in names:

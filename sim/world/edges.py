@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+import numpy as np
 from networkx.classes.reportviews import OutEdgeView
 
 from geomx.errors import near
@@ -87,6 +88,8 @@ def checked(edge: Edge, values: Mapping[str, Any]) -> dict[str, Any]:
         if name not in SETTABLE:
             raise ValueError(f"{name}={value!r} of edge {there}: {near(name, SETTABLE)}")
         if name == UP:
+            if not isinstance(value, bool | np.bool_):
+                raise ValueError(f"{name}={value!r} of edge {there}: must be True or False")
             result[name] = bool(value)
             continue
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import simpy
 
@@ -11,6 +11,7 @@ from geomx.events import WorldEvent
 from geomx.sim.clock import Clock
 
 E = TypeVar("E", bound=WorldEvent)
+KINDS = get_args(WorldEvent)
 
 
 class WorldEvents:
@@ -32,7 +33,13 @@ class WorldEvents:
             kind: ``StepEnded``, ``ValueArrived``, ``EdgeChanged``, ``TransferEnded`` or
                 ``NodeActed``, from `geomx.events`.
             observer: A function of the event.
+
+        Raises:
+            ValueError: There is no such kind.
         """
+        if kind not in KINDS:
+            names = ", ".join(each.__name__ for each in KINDS)
+            raise ValueError(f"kind={kind!r}: must be a class of geomx.events: {names}")
         if kind not in self._observers:
             self._wanted(kind)
         self._observers.setdefault(kind, []).append(observer)
@@ -43,6 +50,9 @@ class WorldEvents:
         Args:
             kind: As of `subscribe`.
             where: Which events count; None: all.
+
+        Raises:
+            ValueError: There is no such kind.
         """
         waiting = self._env.event()
 

@@ -10,6 +10,7 @@ from typing import Any
 import simpy
 
 from geomx.events import NodeActed, StepEnded, TransferEnded, ValueArrived
+from geomx.network.schedules import SHORTEST_S
 from geomx.scenario.places import Edge
 from geomx.sim.clock import Clock
 from geomx.sim.protocols import IterationRow, Running
@@ -101,12 +102,17 @@ class World:
 
         Args:
             predicate: A function without arguments.
-            every_s: Also evaluate it periodically, every so many seconds.
+            every_s: Evaluate it periodically instead, every so many seconds: 0.001 or more.
 
         Returns:
             The event.
+
+        Raises:
+            ValueError: `every_s` is out of range.
         """
         if every_s is not None:
+            if not every_s >= SHORTEST_S:
+                raise ValueError(f"every_s={every_s!r}: must be {SHORTEST_S:g} or more")
             return self.process(self._poll(predicate, self.seconds(every_s)))
         event = self.env.event()
         if value := predicate():
@@ -118,7 +124,7 @@ class World:
 
     def _poll(self, predicate: Callable[[], Any], every_ns: int) -> Process:
         while not (value := predicate()):
-            yield self.env.timeout(max(every_ns, 1))
+            yield self.env.timeout(every_ns)
         return value
 
     def round(self, tensor: str | None = None) -> int:
