@@ -92,6 +92,7 @@ WRONG = [
     ("+accel=[dgt,px]", "accel=px: no such accel; did you mean p3? allowed: "),
     ("+accel=dgt,p3", "accel=dgt,p3: several values are a sweep"),
     ("+accel=[dgt", "accel=[dgt: "),
+    ("name=größe", "name=größe: has characters that must be quoted: 'name=\"größe\"'"),
     ("accel=null", "accel=null: must be []; this is how to choose no accelerator"),
     ("network=missing.yaml", "network=missing.yaml: there is no such file"),
     ("network=missing", "network=missing: no such network; "),

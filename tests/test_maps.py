@@ -204,6 +204,7 @@ def test_rules_of_changing_bandwidth_apply_to_maps() -> None:
         (ring(4), {"fill": {"speed": 1}}, "unknown key fill.speed"),
         (ring(4), {"fill": 3}, "fill must be a table of keys"),
         (nx.empty_graph(3), {"fill": GIGABIT}, "the graph has no link between two nodes"),
+        (nx.DiGraph(), {}, "has no nodes"),
     ],
 )
 def test_invalid_options_are_refused(

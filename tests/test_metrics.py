@@ -151,6 +151,8 @@ def test_with_certificates_strangers_read_nothing(job: Cluster, tmp_path: Path) 
     try:
         now = Reading.of(1.0, fetch(f"127.0.0.1:{port}", files[server]))
         assert now.get("geomx_shard_rounds_total", node=worker.name) == 3
+        with pytest.raises(GeomxError, match=r"no metrics at http://.*nonnumeric port: 'abc'"):
+            fetch("127.0.0.1:abc")
         with pytest.raises(GeomxError, match="no metrics at http://"):
             fetch(f"127.0.0.1:{port}")
         stranger = ssl.create_default_context(cafile=files[server][0])  # type: ignore[index]

@@ -100,6 +100,9 @@ def _unreadable(override: str, message: str) -> ConfigError:
     key, equals, value = override.partition("=")
     if not equals or not key:
         return ConfigError("override", override, "must be of the form key=value")
+    if not value.isascii():
+        remedy = f"has characters that must be quoted: '{key}=\"{value}\"'"
+        return ConfigError(key, value, remedy)
     first = message.split("\n", 1)[0].rstrip(".")
     return ConfigError(key, value, f"cannot be read: {first}")
 

@@ -172,7 +172,7 @@ def read(file: Path) -> JobFile:
     """
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError("job", file, f"cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, Mapping):
         raise ConfigError("job", file, "must be a table with hosts and parties")

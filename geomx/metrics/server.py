@@ -12,6 +12,7 @@ import ssl
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -44,7 +45,7 @@ def fetch(address: str, files: Files | None = None) -> list[Metric]:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S, context=context) as answer:
             text = answer.read().decode("utf-8")
         return list(text_string_to_metric_families(text))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise GeomxError(f"no metrics at {url}: {error}") from error
 
 

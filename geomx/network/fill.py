@@ -235,5 +235,7 @@ def _add(graph: nx.DiGraph, source: str, target: str, data: Mapping[str, Any]) -
 
 def _largest_part(graph: nx.DiGraph) -> nx.DiGraph:
     parts = list(nx.strongly_connected_components(graph))
+    if not parts:
+        refuse("has no nodes")
     largest = max(parts, key=len)
     return graph.subgraph([node for node in graph if node in largest]).copy()

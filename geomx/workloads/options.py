@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Unit
+from annotated_types import Gt, Interval, Unit
 
 from geomx.options.bounds import Count
 
-Milliseconds = Annotated[float, Ge(0), Unit("ms")]
+Milliseconds = Annotated[float, Interval(ge=0, le=1e9), Unit("ms")]
 Rate = Annotated[float, Gt(0)]
 
 
