@@ -180,3 +180,21 @@ def test_an_exit_status_of_a_script_is_not_taken_for_one_of_geomx(
     assert done.returncode == 1
     assert f"node chengdu/worker0 was lost: exit status {status};" in done.stderr
     assert "restart" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_job_whose_workers_all_fail_in_their_first_step_names_the_first(tmp_path: Path) -> None:
+    script = (
+        "import sys, time, numpy as np, geomx.kv\n"
+        "store = geomx.kv.create('dist_sync')\n"
+        "store.init(3, np.zeros(10))\n"
+        "if store.global_rank:\n"
+        "    sys.exit('my share of the data is empty')\n"
+        "store.push(3, np.ones(10))\n"
+        "time.sleep(0.3)\n"
+        "sys.exit('and so is mine')\n"
+    )
+    done = launched(tmp_path, command=[sys.executable, "-c", script])
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert re.search(r"^node \S+ was lost: exit status 1: .* results up to then", done.stderr, re.M)

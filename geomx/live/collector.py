@@ -83,6 +83,7 @@ class Collector:
         some = may_lack_some(experiment.cluster, experiment.selection, experiment.faults)
         self._participation = recorder.continues(experiment.cluster) if some else None
         self._told: list[tuple[float, NodeSpec, Note]] = []  # changes of members
+        self._names = {key: each.name for key, each in enumerate(experiment.workload.tensors)}
 
     def begin(self) -> None:
         """Begin the record."""
@@ -165,7 +166,8 @@ class Collector:
             self._participation.takes_part(time_s, names[0])
         elif kind == "partial":
             key, shard, number, above, workers, late, dropped = note["about"]
-            tensor = self._experiment.workload.tensors[key].name
+            # A script that failed early may not have told its tensors.
+            tensor = self._names.get(key, f"tensor {key}")
             absent = tuple(names)
             tardy = tuple(f"{name}:{meant}" for name, meant in late)
             about = (node.name, tensor, shard, number, above, workers, absent)
@@ -229,9 +231,9 @@ class Collector:
                 self._ends[node.name] = node, note["end"]
 
     def _declared(self, tensors: Sequence[Sequence[Any]]) -> None:
-        """Take note of tensors of a script; another process of the worker repeats them."""
-        known = len(self._experiment.workload.tensors)
-        new = [each for each in tensors if each[0] >= known]
+        """Take note of a script's tensors, by its keys; another process repeats them."""
+        new = [each for each in tensors if each[0] not in self._names]
+        self._names |= {key: name for key, name, _, _ in new}
         workload = script_workload.with_tensors(
             self._experiment.workload, ((name, shape) for _, name, shape, _ in new)
         )

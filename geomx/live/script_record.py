@@ -33,13 +33,13 @@ class ScriptRecord:
         self._earlier = 0  # steps of a lost process
         self._model = model
         self._tensors: list[Declared] = []
-        self._told = 0  # how many of them have been noted
         loop.record_steps()
 
     def declares(self, tensor: Declared) -> None:
-        """Note a tensor."""
+        """Note a tensor, before anything else that is noted speaks of it."""
         if self._model:
             self._tensors.append(tensor)
+            self._notes.tensors([tensor])
 
     def goes_on(self, steps: int) -> None:
         """Count steps from `steps` on, as those before were made elsewhere."""
@@ -56,10 +56,7 @@ class ScriptRecord:
 
     def look(self) -> None:
         """Note the steps that have ended."""
-        steps = self._loop.take_steps()
-        if steps:
-            self._tell_tensors()
-        for number, *times_ns in steps:
+        for number, *times_ns in self._loop.take_steps():
             times_s = [time_ns / NS for time_ns in times_ns]
             self._notes.iteration(self._earlier + number, *times_s, loss=None, spans=[])
 
@@ -69,7 +66,6 @@ class ScriptRecord:
             return
         self._loop.last_step()
         self.look()
-        self._tell_tensors()
         values: dict[str, NDArray[np.float32]] = {}
         for key, name, shape, _ in self._tensors:
             with contextlib.suppress(ValueError, RuntimeError):  # no value has arrived
@@ -85,8 +81,3 @@ class ScriptRecord:
         facts: dict[str, Any] = {"spans": self._loop.spans(), "python": _core.python_costs()}
         facts["residuals"] = self._loop.residual_norms()
         self._notes.end(status=status, **self._loop.stats(), **facts)
-
-    def _tell_tensors(self) -> None:
-        if self._told < len(self._tensors):
-            self._notes.tensors(self._tensors[self._told :])
-            self._told = len(self._tensors)
