@@ -134,13 +134,21 @@ def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str,
             name,
             f"global servers run only {known}; use one of them, or update on the workers",
         )
-    attributes = _COMMON | {option: _RENAMED.get(option, option) for option in _NUMBERS[name]}
-    numbers = {option: getattr(optimizer, attributes[option], None) for option in attributes}
+    numbers = {
+        option: getattr(optimizer, attribute, None)
+        for option, attribute in attributes_of(optimizer).items()
+    }
     numbers |= _schedule(getattr(optimizer, "lr_scheduler", None), name)
     for option, value in list(numbers.items()):
         if value is None or (option in _BOUNDS and not value):
             del numbers[option]
     return {"name": name, **numbers, **_multipliers(optimizer)}
+
+
+def attributes_of(optimizer: Any) -> dict[str, str]:
+    """Return the attributes of an optimizer of MXNet that global servers are told, by option."""
+    own = _NUMBERS.get(type(optimizer).__name__.lower(), ())
+    return _COMMON | {option: _RENAMED.get(option, option) for option in own}
 
 
 def _schedule(scheduler: Any, name: str) -> dict[str, float]:
@@ -168,16 +176,27 @@ def _schedule(scheduler: Any, name: str) -> dict[str, float]:
 
 
 def _multipliers(optimizer: Any) -> dict[str, float]:
-    """Return MXNet's multipliers of single keys, as its own optimizers look them up."""
+    """Return MXNet's multipliers of single keys, where they are not 1."""
     found = {}
     keys = {*optimizer.param_dict, *optimizer.idx2name, *optimizer.lr_mult, *optimizer.wd_mult}
     for key in sorted(key for key in keys if isinstance(key, int)):
         for option in ("lr_mult", "wd_mult"):
-            given = getattr(optimizer, option)
-            if key in optimizer.param_dict:
-                factor = getattr(optimizer.param_dict[key], option)
-            else:
-                factor = given.get(key, given.get(optimizer.idx2name.get(key), 1.0))
+            factor = multiplier(optimizer, option, key)
             if factor != 1.0:
                 found[f"{option}.{key}"] = factor
     return found
+
+
+def multiplier(optimizer: Any, option: str, key: int) -> float:
+    """Return a multiplier of a key, as MXNet's own optimizers look it up.
+
+    Args:
+        optimizer: An optimizer of MXNet.
+        option: ``lr_mult`` or ``wd_mult``.
+        key: The key.
+    """
+    if (parameter := optimizer.param_dict.get(key)) is not None:
+        factor: float = getattr(parameter, option)
+        return factor
+    given: Mapping[Any, float] = getattr(optimizer, option)
+    return given.get(key, given.get(optimizer.idx2name.get(key), 1.0))

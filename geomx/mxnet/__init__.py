@@ -42,6 +42,7 @@ with without_collections():
         rows_wanted,
         store_call,
     )
+    from geomx.mxnet.told import Told
     from geomx.virtual.mxnet_exchange import SimulatedEngineExchange
 
 
@@ -53,6 +54,7 @@ class KVStore(mx.kvstore.KVStore):
         self._store = store
         self._type = type
         self._updater: SimpleNamespace | None = None  # Gluon reads its `optimizer`
+        self._told: Told | None = None  # of that optimizer
 
     def __del__(self) -> None:
         """There is no handle to free."""
@@ -86,9 +88,15 @@ class KVStore(mx.kvstore.KVStore):
             value: An NDArray, or one for each device, which are added up; for a list of keys a
                 list.
             priority: Of the operation in MXNet's engine.
+
+        Raises:
+            GeomxError: Options of the optimizer were changed after `set_optimizer`; a key was never
+                initialised, or a shape differs.
         """
         for each, values in pairs(key, value):
             entry, arrays = self._entry(each, values)
+            if self._told is not None:
+                self._told.check(entry.key)
             arrays = [dense(each, array) for array in arrays]
             total = arrays[0] if len(arrays) == 1 else mx.nd.add_n(*arrays)
             self._store.send(entry, total, priority)
@@ -185,11 +193,16 @@ class KVStore(mx.kvstore.KVStore):
     def set_optimizer(self, optimizer: Any) -> None:
         """Update on the global servers; see `geomx.kv.KVStore.set_optimizer`.
 
+        They are told its options now, so a later `push` raises an error if those have changed.
+
         Args:
             optimizer: An optimizer of MXNet.
         """
+        if self._store.is_master_worker:
+            self._settle()  # MXNet's engine may not have sent earlier pushes, which precede it
         self._store.set_optimizer(optimizer)
         self._updater = SimpleNamespace(optimizer=optimizer)
+        self._told = Told(optimizer, self._type)
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
         """Check that the job compresses so; see `geomx.kv.KVStore.set_gradient_compression`.
@@ -246,6 +259,7 @@ class KVStore(mx.kvstore.KVStore):
         content, master = Path(fname).read_bytes(), self._store.is_master_worker
         text = states.text_of(self._updater.optimizer)
         states.load(self._store.member, self._entries(), text, content, master)
+        self._told = Told(self._updater.optimizer, self._type)
 
     def _entries(self) -> list[Entry]:
         return [self._store.entry(key) for key in self._store.keys]
