@@ -228,7 +228,9 @@ class ScriptWorker:
                 self.ended = True
                 self.simulation.left(self)
             case "stopped":
-                what = "the other workers to leave"
+                what = f"the other workers to leave after {self.local.done} steps"
+                if needs_all := self.simulation.needs_all:
+                    what += f" (all must make as many, since {needs_all} needs them in every round)"
                 yield from self._until(lambda: self.simulation.all_left, what, where)
             case _:
                 raise ValueError(f"no such request: {op}")

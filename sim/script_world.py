@@ -60,6 +60,7 @@ class ScriptWorld(Running, Protocol):
 
     computing: Computing
     cores: Cores | None
+    needs_all: str  # what needs all workers in every round; empty: some may leave before others
 
     @property
     def processes(self) -> Processes:

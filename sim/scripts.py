@@ -29,6 +29,7 @@ from geomx.results.scripts import complete
 from geomx.sim.computing import Computing
 from geomx.sim.cores import Cores
 from geomx.sim.protocols import Worker
+from geomx.sim.script_members import ScriptMembers, leaving_allowed
 from geomx.sim.script_worker import ScriptWorker
 from geomx.sim.script_world import Processes
 from geomx.sim.shadows import Shadows
@@ -45,7 +46,12 @@ class ScriptSimulation(Simulation):
         recorder: Receives what happens.
         processes: The processes of the workers, which have all connected.
         computing: What computing takes.
+
+    Attributes:
+        needs_all: What needs all workers in every round; empty if some may leave before others.
     """
+
+    members_of = ScriptMembers.of
 
     def __init__(
         self,
@@ -57,6 +63,7 @@ class ScriptSimulation(Simulation):
         self.processes, self.computing = processes, computing
         self.scripts: list[ScriptWorker] = []
         self._names: dict[int, str] = {}
+        experiment, self.needs_all = leaving_allowed(experiment)
         super().__init__(experiment, recorder)
         shared = experiment.costs.cores or 0
         self.cores = Cores(self.env, shared, self._worked_ns) if shared else None
@@ -107,7 +114,7 @@ class ScriptSimulation(Simulation):
         if worker.rank == 0:
             self.recorder.parameters(self.scripts[0].values())
         if self.members:
-            self.members.depart(worker)  # rounds that close early go on without it
+            self.members.depart(worker)  # rounds go on without it
         if self.all_left:
             for other in self.scripts:
                 other.wake()

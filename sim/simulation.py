@@ -84,6 +84,8 @@ class Simulation:
         acts: What may be done to links and nodes.
     """
 
+    members_of = Members.of
+
     def __init__(self, experiment: Experiment, recorder: Recorder) -> None:
         self.env = Clock()
         self.experiment = experiment
@@ -202,7 +204,7 @@ class Simulation:
         started = time.monotonic()
         self.repetition = Repetition(self)
         total = self.experiment.iterations * len(self.workers)
-        self.members = Members.of(self)
+        self.members = self.members_of(self)
         self.acts = Acts(self, self.members)
         if self.members or self.experiment.event_schedule or self.programmed:
             self.fabric.expect_faults()

@@ -8,14 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from geomx.cluster import Cluster
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
 from geomx.live.collector import Collector
 from geomx.live.files import stem
 from geomx.live.journal import Notes
+from geomx.live.left_early import LeftEarly
 from geomx.options.schema import FaultOptions
 from geomx.results.recorder import Recorder
+from geomx.results.steps import unequal
 
 
 def noted_by(
@@ -73,3 +77,29 @@ def test_tensors_are_known_by_the_keys_that_a_script_has_chosen(
     built = experiment(two_parties, tiny, faults=FaultOptions(on_loss="continue"))
     found = noted_by(built, tmp_path, lacking(0, 3, 9), tells)
     assert found == ["name 0", "name 3", "name 9"]
+
+
+def test_a_worker_that_has_left_before_the_others_is_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    workers = LeftEarly(planned=False)
+    workers.made(3)
+    workers.left("b/worker0", 3)
+    workers.tell()
+    assert not capsys.readouterr().err  # the others may be done, too
+    workers.made(4)
+    workers.tell()
+    workers.tell()
+    said = capsys.readouterr().err
+    assert said.count("b/worker0 has left after 3 steps, others train on without it") == 1
+    planned = LeftEarly(planned=True)
+    planned.left("b/worker0", 3)
+    planned.made(4)
+    planned.tell()
+    assert not capsys.readouterr().err
+
+
+def test_the_steps_that_workers_have_made_are_told_where_they_differ() -> None:
+    rows = [{"worker": name} for name in ("a", "b", "a")]
+    assert unequal(rows) == [1, 2]
+    assert unequal(rows[:2]) == unequal([]) == []

@@ -376,6 +376,50 @@ def test_a_lost_node_ends_a_simulated_script(tmp_path: Path) -> None:
         simulated(tmp_path, "", "faults.on_loss=continue")
 
 
+UNEVEN = """
+import numpy as np, geomx.kv
+store = geomx.kv.create("dist_sync")
+store.init("w", np.zeros(10))
+store.set_optimizer("sgd", learning_rate=0.1)
+for step in range(3 + store.global_rank):
+    geomx.sleep(0.1 + 0.4 * store.global_rank)  # so that the other leaves before the last round
+    store.push("w", np.full(10, step + 1.0))
+    store.pull("w")
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_that_makes_fewer_steps_leaves_as_when_it_is_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = simulated(tmp_path, UNEVEN)
+    capfd.readouterr()
+    continues = ("faults.on_loss=continue",)  # the default of `geomx launch`
+    second = run_script(*composed(tmp_path, continues, "live"))
+    assert "here/worker0 has left after 3 steps, others train on" in capfd.readouterr().err
+    assert _sent(first) == _sent(second)
+    for results in (first, second):
+        assert results.summary["iterations"] == 4
+        assert results.summary["iterations_made"] == [3, 4]
+        shown = map(str, results.table().columns[-1].cells)
+        assert "3 to 4 iterations per worker" in shown
+        assert results.summary["participation"]["without"] == 1
+    np.testing.assert_array_equal(first.parameters()["w"], second.parameters()["w"])
+
+
+@pytest.mark.slow
+@pytest.mark.needs("tsengine")
+def test_a_standstill_says_why_all_workers_must_make_equally_many_steps(tmp_path: Path) -> None:
+    with pytest.raises(GeomxError) as raised:
+        simulated(tmp_path, UNEVEN, "+accel=[tsengine]")
+    assert (
+        "here/worker0 waits for the other workers to leave after 3 steps (all must make as many, "
+        "since accel tsengine needs them in every round)"
+    ) in str(raised.value)
+
+
 ROUNDS = """
 import numpy as np, geomx.kv
 store = geomx.kv.create("dist_sync")

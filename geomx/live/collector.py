@@ -19,6 +19,7 @@ from geomx.experiment.experiment import Experiment
 from geomx.experiment.rounds import may_lack_some
 from geomx.live.files import Note, Reader, stem
 from geomx.live.files import path as file_of
+from geomx.live.left_early import LeftEarly
 from geomx.results.link_traffic import record_traffic
 from geomx.results.participation import Partial, divided
 from geomx.results.recorder import Recorder
@@ -82,6 +83,7 @@ class Collector:
         self._by_hand = set(experiment.event_schedule.by_hand)  # nodes that have not joined yet
         some = may_lack_some(experiment.cluster, experiment.selection, experiment.faults)
         self._participation = recorder.continues(experiment.cluster) if some else None
+        self._left = LeftEarly(bool(experiment.selection.coordinators(experiment.cluster)))
         self._told: list[tuple[float, NodeSpec, Note]] = []  # changes of members
         self._names = {key: each.name for key, each in enumerate(experiment.workload.tensors)}
 
@@ -96,6 +98,7 @@ class Collector:
                 self._record(node, note, advance)
             if self._started_s is None:
                 return
+        self._left.tell()
 
     def check(self) -> None:
         """Check that not all workers wait for the answer of a coordinator.
@@ -207,7 +210,10 @@ class Collector:
         elif "tensors" in note:
             self._declared(note["tensors"])
         elif "iteration" in note:
+            self._left.made(note["iteration"] + 1)
             self._iteration(node, note, advance)
+        elif "left" in note:
+            self._left.left(node.name, note["left"])
         elif "waits" in note:
             self._waiting.pop(node.name, None)
             if note["waits"]:

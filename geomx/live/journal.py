@@ -162,6 +162,10 @@ class Notes:
             return
         self._write({"member": kind, "time_s": time_s, "names": names, "about": about})
 
+    def left(self, steps: int) -> None:
+        """Note that this worker, a script, has left after so many local steps."""
+        self._write({"left": steps})
+
     def recovered(self, monotonic_s: float) -> None:
         """Note when this process had resumed its node, in seconds of the clock of the run."""
         self._write({"recovered": monotonic_s})

@@ -31,6 +31,7 @@ class ScriptRecord:
         self._notes, self._loop = notes, loop
         self._pid = os.getpid()
         self._earlier = 0  # steps of a lost process
+        self._made = 0  # steps, those included
         self._model = model
         self._tensors: list[Declared] = []
         loop.record_steps()
@@ -59,6 +60,7 @@ class ScriptRecord:
         for number, *times_ns in self._loop.take_steps():
             times_s = [time_ns / NS for time_ns in times_ns]
             self._notes.iteration(self._earlier + number, *times_s, loss=None, spans=[])
+            self._made = self._earlier + number + 1
 
     def ends(self) -> None:
         """Note the last step, and the values of all tensors: the script is done with its store."""
@@ -66,6 +68,7 @@ class ScriptRecord:
             return
         self._loop.last_step()
         self.look()
+        self._notes.left(self._made)
         values: dict[str, NDArray[np.float32]] = {}
         for key, name, shape, _ in self._tensors:
             with contextlib.suppress(ValueError, RuntimeError):  # no value has arrived

@@ -46,7 +46,7 @@ def page_of(directory: Path) -> str:
     if under_way:
         seconds = max((row["end_s"] for row in results.iterations), default=None)
         so_far = measured(results.iterations, results.evaluations, seconds)
-        results.summary |= so_far | {"seconds": seconds}
+        results.summary |= so_far.pop("steps") | so_far | {"seconds": seconds}
     told = _told(results) if under_way else ""
     return page.render(results, Timeline(0), graph, under_way=told)
 

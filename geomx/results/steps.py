@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from geomx.results.rounding import figure, rounded
 def measured(
     rows: Sequence[Row], evaluations: Sequence[Row], seconds: float | None
 ) -> dict[str, Any]:
-    """Return these values.
+    """Return these values; those of ``steps`` are at the top of the file.
 
     Args:
         rows: Of ``iterations.csv``.
@@ -23,15 +24,26 @@ def measured(
     """
     samples = sum(row["samples"] for row in rows)
     accuracies = [row["accuracy"] for row in evaluations if row["accuracy"] is not None]
+    made = unequal(rows)
     return {
-        "seconds_per_iteration": durations(rows),
-        "samples_per_second": samples / seconds if seconds and samples else None,
+        "steps": {
+            "seconds_per_iteration": durations(rows),
+            "samples_per_second": samples / seconds if seconds and samples else None,
+            **({"iterations_made": made} if made else {}),
+        },
         "accuracy": {
             "final": accuracies[-1] if accuracies else None,
             "best": max(accuracies, default=None),
         },
         "loss": {"final": evaluations[-1]["loss"] if evaluations else last_loss(rows)},
     }
+
+
+def unequal(rows: Sequence[Row]) -> list[int]:
+    """Return the fewest and the most steps that a worker has made; empty if all made as many."""
+    made = Counter(row["worker"] for row in rows).values()
+    fewest, most = min(made, default=0), max(made, default=0)
+    return [fewest, most] if fewest < most else []
 
 
 def durations(rows: Sequence[Row]) -> dict[str, float | None]:

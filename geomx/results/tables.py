@@ -127,7 +127,9 @@ def _rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
     if summary["samples_per_second"] is not None:
         yield "samples per second", units.number(summary["samples_per_second"]), ""
     rounds = summary["rounds"]
-    iterations = f"{summary.get('iterations', units.DASH)} iterations per worker"
+    made = [f"{count:,}" for count in summary.get("iterations_made", ())]
+    each = " to ".join(made) or summary.get("iterations", units.DASH)
+    iterations = f"{each} iterations per worker"
     yield "rounds", units.DASH if rounds is None else f"{rounds:,}", iterations
     yield "WAN push", units.size(sent["wan_push"]), "towards the global servers"
     yield "WAN pull", units.size(sent["wan_pull"]), "back to the parties"
