@@ -77,7 +77,12 @@ class ScriptWorker:
 
     def standing(self) -> str:
         """What the script waits for, and where; empty if it does not wait."""
-        return self.waits_for
+        if not (self.ended and self.waits_for):
+            return self.waits_for
+        what = f"{self.waits_for} after {self.local.done} steps"
+        if needs_all := self.simulation.needs_all:
+            what += f" (all must make as many, since {needs_all} needs them in every round)"
+        return what
 
     # ---- notices of the fabric ----
 
@@ -228,9 +233,7 @@ class ScriptWorker:
                 self.ended = True
                 self.simulation.left(self)
             case "stopped":
-                what = f"the other workers to leave after {self.local.done} steps"
-                if needs_all := self.simulation.needs_all:
-                    what += f" (all must make as many, since {needs_all} needs them in every round)"
+                what = "the other workers to leave"
                 yield from self._until(lambda: self.simulation.all_left, what, where)
             case _:
                 raise ValueError(f"no such request: {op}")
