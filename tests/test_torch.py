@@ -477,7 +477,7 @@ def test_invalid_calls_are_errors() -> None:
             geomx.torch.Optimizer(inner, net, store=store)
         with pytest.raises(GeomxError, match="load the model before"):
             net.load_state_dict(network().state_dict())
-        with pytest.raises(GeomxError, match="closure"):
+        with pytest.raises(GeomxError, match=r"call closure\(\) and then step\(\)"):
             optimizer.step(lambda: 0.0)
         with pytest.raises(GeomxError, match="before wrapping"):
             optimizer.add_param_group({"params": []})

@@ -36,7 +36,9 @@ def on_host(tensor: torch.Tensor) -> NDArray[np.float32]:
         GeomxError: It is sparse or complex.
     """
     if tensor.layout != torch.strided:
-        raise GeomxError(f"{tensor.layout} tensors cannot be exchanged, keys are dense")
+        raise GeomxError(
+            f"{tensor.layout} tensors cannot be exchanged, keys are dense: pass tensor.to_dense()"
+        )
     if tensor.is_complex():
         raise GeomxError("complex tensors cannot be exchanged, values are real numbers")
     there = tensor.detach()

@@ -103,6 +103,9 @@ class Optimizer(Wrapper):
         self._steps_locally = self._kept_away = False
         self._choose()
         self._introduce(named)
+        if self._by_gradients and not self._in_worker and not self._steps_locally:
+            for slot in self._slots:
+                slot.keep()
         self._begun = self._averaged = self._warned = False
         self._syncs = False
         self._member.begins()
@@ -137,22 +140,37 @@ class Optimizer(Wrapper):
 
     # ---- the training loop ----
 
-    def step(self, closure: Callable[[], float] | None = None) -> None:
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """End a local step: send what has not been sent yet, and consult the sync policy.
 
         Gradients belong to the store once they are sent, so if servers update, every parameter's
         ``grad`` is None afterwards. The last step waits for all values, and so does every step with
         a hook after it (`register_step_post_hook`), which finds the new parameters.
 
+        Args:
+            closure: If parameters are exchanged: computes gradients and returns the loss, as often
+                as the wrapped optimizer calls it.
+
+        Returns:
+            What the wrapped optimizer returns if there is a `closure`, else None.
+
         Raises:
-            GeomxError: A gradient was changed after it was sent; a learning rate was changed, which
-                servers do not notice; a parameter that was frozen when its optimizer was wrapped
-                has a gradient; there is a `closure`; or the last step was made already.
+            GeomxError: A gradient was changed after it was sent; a learning rate or a parameter was
+                changed, which servers do not notice; a parameter that was frozen when its optimizer
+                was wrapped has a gradient; there is a `closure`, and gradients are exchanged; or
+                the last step was made already.
             NodeLost: A node of the job died.
         """
-        if closure is not None:
-            raise GeomxError("a closure computes gradients repeatedly, and all would be sent")
+        if closure is not None and (self._by_gradients or not self._steps_locally):
+            raise GeomxError(
+                "step(closure) may compute gradients several times, where each is sent once: call "
+                "closure() and then step(), or use a sync policy that exchanges parameters"
+            )
         self._begin()
+        loss = None
+        if closure is not None:
+            self.wait()  # optimizers may read parameters before they call it
+            loss = self.inner.step(closure)
         check_still_frozen(self._frozen)
         if self._by_gradients and self._syncs and not self._averaged:
             check_told(self.inner, self._told)
@@ -163,7 +181,7 @@ class Optimizer(Wrapper):
             if not self._averaged:
                 self._take_sums()
             self.inner.step()
-        elif self._steps_locally:
+        elif self._steps_locally and closure is None:
             self.inner.step()
         self._synchronise(computed_s)
         self._begun = self._averaged = False
@@ -180,6 +198,13 @@ class Optimizer(Wrapper):
                 self._begin()  # which knows whether it is the last one
                 expect(self._waiting, self._slots, self._steps.flights, early=True)
         self._since, self._waiting.seconds = self._member.now(), 0.0
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients, as PyTorch does; those that have not been sent count no more."""
+        super().zero_grad(set_to_none)
+        for slot in self._slots:
+            slot.withdraw()
 
     def average(self) -> None:
         """Replace gradients by the mean of all workers' gradients, before `step`.
@@ -309,14 +334,10 @@ class Optimizer(Wrapper):
                 f"{slot.name} was used before its value arrived, outside of a call of its module: "
                 "geomx.torch.Optimizer(..., overlap=False) waits for all values in step()"
             )
+        if not self._by_gradients:
+            return  # however many passes: the optimizer here uses the gradients
         slot.reached()
-        if slot.backwards > self._passes:
-            raise GeomxError(
-                f"{slot.name} had {slot.backwards} backward passes before one step: "
-                f"geomx.torch.Optimizer(..., passes={slot.backwards}) adds them up"
-            )
-        ready = self._by_gradients and slot.backwards == self._passes
-        if ready and self._overlap and self._syncs:
+        if slot.backwards == self._passes and self._overlap and self._syncs:
             self._send_gradient(slot)
 
     def _send_the_rest(self) -> None:
@@ -335,10 +356,12 @@ class Optimizer(Wrapper):
 
     def _send_gradient(self, slot: Slot) -> None:
         """Send a gradient, or zeros if there is none, since other workers wait for all."""
+        slot.check_kept(self._waiting.timed)
         gradient = slot.parameter.grad
         if gradient is None:
             self._send(slot, torch.zeros_like(slot.parameter), absent=True)
             return
+        slot.check_dense()
         slot.sent, slot.version = gradient, gradient._version
         scale = float(self._steps.scale)
         self._send(slot, gradient if scale == 1.0 else gradient * scale)

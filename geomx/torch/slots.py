@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,6 +17,14 @@ OWN_CHANGED = (
     "geomx.torch.Optimizer(..., update='worker'), and optimizer.average() before clipping"
 )
 """Warning for scripts that change gradients before they are sent; see `Slot.changed`."""
+
+
+class Place(NamedTuple):
+    """Where a parameter's values are, and how often PyTorch has seen them written."""
+
+    version: int
+    address: int
+    kind: tuple[object, ...]
 
 
 @dataclass(eq=False)
@@ -31,6 +39,8 @@ class Slot:
         fresh: Version of its gradient after the last of them.
         sent: The gradient that was sent in this step.
         version: Its version when it was sent.
+        kept: Where the parameter is since it has the value of the global servers that update it;
+            None where none do, and the script may change it.
     """
 
     name: str
@@ -40,10 +50,21 @@ class Slot:
     fresh: int = 0
     sent: torch.Tensor | None = None
     version: int = 0
+    kept: Place | None = None
 
     def reached(self) -> None:
-        """Record that a backward pass has accumulated a gradient."""
+        """Record that a backward pass has accumulated a gradient.
+
+        Raises:
+            GeomxError: The one of earlier passes was sent in this step.
+        """
         self.backwards += 1
+        if self.sent is not None:
+            raise GeomxError(
+                f"{self.name} had another backward pass after its gradient was sent: "
+                f"geomx.torch.Optimizer(..., passes={self.backwards}) adds gradients up, and with "
+                "overlap=False zero_grad() drops those of a batch"
+            )
         if self.parameter.grad is not None:
             self.fresh = self.parameter.grad._version
 
@@ -51,6 +72,19 @@ class Slot:
         """Return whether the gradient was changed in place since the last backward pass."""
         gradient = self.parameter.grad
         return gradient is not None and self.backwards > 0 and gradient._version != self.fresh
+
+    def check_dense(self) -> None:
+        """Check that the gradient can be sent.
+
+        Raises:
+            GeomxError: It is sparse.
+        """
+        gradient = self.parameter.grad
+        if gradient is not None and gradient.layout != torch.strided:
+            raise GeomxError(
+                f"the gradient of {self.name} is sparse, and only dense ones are exchanged: create "
+                "its module with sparse=False, or use a sync policy that exchanges parameters"
+            )
 
     def check_untouched(self) -> None:
         """Check that the gradient, or its absence, is unchanged since it was sent.
@@ -65,9 +99,69 @@ class Slot:
                 "geomx.torch.Optimizer(..., overlap=False) sends gradients in step()"
             )
 
+    def withdraw(self) -> None:
+        """Do not count backward passes whose gradients were dropped before they were sent."""
+        if self.sent is None:
+            self.backwards = 0
+
     def forget(self) -> None:
         """Reset at the end of a step."""
         self.backwards, self.sent = 0, None
+
+    # ---- changes of the parameter itself ----
+
+    def keep(self) -> None:
+        """Record that the parameter has the servers' value from now on."""
+        parameter = self.parameter
+        kind = (parameter.device, parameter.dtype, parameter.stride())
+        self.kept = Place(parameter._version, parameter.data_ptr(), kind)
+
+    def received(self) -> None:
+        """Record that the servers' value was written to the parameter."""
+        if self.kept is not None:
+            self.keep()
+
+    def check_kept(self, fetch: Callable[[int, torch.Tensor], None]) -> None:
+        """Check that the parameter has the servers' value, of which a gradient is to be sent.
+
+        PyTorch's counters tell for free whether it was written or has moved; only if so, values are
+        compared, because models are moved to other devices and back, and evaluated with weights
+        that are exchanged for a while.
+
+        Args:
+            fetch: Fills a tensor with the servers' value of a key.
+
+        Raises:
+            GeomxError: It has another value.
+        """
+        kept, parameter = self.kept, self.parameter
+        if kept is None or (parameter._version, parameter.data_ptr()) == kept[:2]:
+            return
+        value = torch.empty_like(parameter)
+        fetch(self.key, value)
+        if not torch.equal(value, parameter):
+            self._refuse()
+        self.keep()
+
+    def check_unwritten(self) -> None:
+        """Check that the script has not written to the parameter whose value is about to arrive.
+
+        Raises:
+            GeomxError: It has, and the value would replace what it wrote.
+        """
+        kept, parameter = self.kept, self.parameter
+        if kept is None:
+            return
+        here = parameter.data_ptr() == kept.address
+        converted = (parameter.device, parameter.dtype, parameter.stride()) != kept.kind
+        if parameter._version != kept.version or not (here or converted):
+            self._refuse()
+
+    def _refuse(self) -> None:
+        raise GeomxError(
+            f"{self.name} was changed after its optimizer was wrapped, which global servers do not "
+            "notice: geomx.torch.Optimizer(..., update='worker') updates the changed values here"
+        )
 
 
 def trained(optimizer: torch.optim.Optimizer, named: Mapping[str, torch.Tensor]) -> list[Slot]:

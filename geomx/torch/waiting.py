@@ -29,6 +29,14 @@ class Expected(Protocol):
     parameter: torch.Tensor
     key: int
 
+    def check_unwritten(self) -> None:
+        """Check that the value does not replace one that the script wrote."""
+        ...
+
+    def received(self) -> None:
+        """Take note that the parameter has the value."""
+        ...
+
 
 def watching(
     model: torch.nn.Module,
@@ -154,8 +162,11 @@ class Waiting:
                 self.timed(slot.key, value)
                 with torch.no_grad():
                     slot.parameter.copy_(merge(slot.parameter.detach(), value))
+                slot.received()
             elif found[0] is not None:
+                slot.check_unwritten()
                 self.timed(slot.key, slot.parameter)
+                slot.received()
 
     # ---- hooks ----
 
