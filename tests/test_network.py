@@ -130,6 +130,11 @@ def test_defaults_of_the_short_form() -> None:
         (short(parties__chengdu__speed=[1, 1, 0]), "parties.chengdu.speed[2] is 0"),
         (short(parties__hub=SHORT["parties"]["beijing"]), "two sites are called hub"),
         (short(**{"parties__a/b": SHORT["parties"]["beijing"]}), "party 'a/b'"),
+        (
+            short() | {"parties": {False: SHORT["parties"]["beijing"]}},
+            "a party is called False; YAML reads the name so unless it is in quotes",
+        ),
+        (short(central__name=True), "central.name is called True; YAML reads"),
         (short(delay_ms=-1), "delay_ms is -1; it must be 0 or more"),
         (short(delay_ms=None), "delay_ms is missing"),
         (short(delay_ms__hub__chengdu=None), "delay_ms between hub and chengdu is missing"),
@@ -315,6 +320,17 @@ def test_all_formats_of_graphs_are_read(suffix: str, write: Any, tmp_path: Path)
         for target in (cluster.scheduler, cluster.global_servers[0]):
             expected = read_network(SHORT).path(source, target)
             assert cluster.path(source, target) == expected
+
+
+def test_keys_of_graphs_are_checked_and_parties_reach_each_other() -> None:
+    content = to_node_link(long())
+    with pytest.raises(ConfigError, match="unknown key outage; did you mean outages"):
+        read_network(content | {"outage": []})
+    astray = next(each for each in content["nodes"] if each["id"] == "chengdu/worker2")
+    astray["party"] = "mars"
+    with pytest.raises(ConfigError, match=r"mars.* on the way are routers of other parties"):
+        read_network(content)
+    assert read_network(short(central__uplink_mbps=".inf")).graph.edges["hub", "hub/wan"]
 
 
 def test_undirected_edges_are_bidirectional(tmp_path: Path) -> None:

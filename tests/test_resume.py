@@ -23,6 +23,7 @@ import pytest
 from geomx import _core, runner
 from geomx.errors import ConfigError
 from geomx.kv.local import LocalCluster, unshaped
+from geomx.live import resume
 from geomx.live.files import durable, stem
 from geomx.live.journal import opened
 from geomx.live.member import Member
@@ -109,6 +110,7 @@ def refused(*words: str) -> str:
 
 
 def test_folders_without_a_run_to_continue_are_refused(tmp_path: Path) -> None:
+    assert not resume.asked(["resume=null", "mode=live"]) and resume.asked(["resume=x"])
     assert "has no journals; a run can be continued that" in refused(f"resume={tmp_path}")
     (tmp_path / "durable").mkdir()
     assert "does not say what was run" in refused(f"resume={tmp_path}")

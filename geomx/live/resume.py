@@ -37,8 +37,8 @@ def asked(overrides: Sequence[str]) -> bool:
     new run, which only begins with what that one has learned (`geomx.live.checkpoint`).
     """
     given = {_key(override): override.partition("=")[2] for override in overrides}
-    if KEY not in given or "network" not in given:
-        return KEY in given
+    if given.get(KEY, "null") == "null" or "network" not in given:
+        return given.get(KEY, "null") != "null"
     directory = Path(given[KEY])
     summary = _summary(directory)
     same = f"network={given['network']}" in _words(summary)

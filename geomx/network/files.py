@@ -32,6 +32,8 @@ from geomx.network.validators import NetworkError, known_keys, refuse, table
 
 SUFFIXES = (".yaml", ".yml", ".json", ".graphml", ".gml")
 
+_GRAPH = ("directed", "multigraph", "graph", "nodes", "links", "edges")  # networkx's
+
 FILE_OPTIONS: dict[str, Any] = {
     "attach": {**dict.fromkeys(ATTACH), "lan": dict.fromkeys(LAN)},
     "fill": dict.fromkeys(FILL),
@@ -253,6 +255,7 @@ def _node_link(content: Mapping[str, Any]) -> nx.Graph:
     links = content.get("links", content.get("edges"))
     if not isinstance(content["nodes"], list) or not isinstance(links, list):
         refuse("a node-link graph needs two lists, nodes and links")
+    known_keys(content, ("name", *_GRAPH, *FILE_OPTIONS), "")
     graph: nx.Graph = nx.MultiDiGraph() if content.get("directed", False) else nx.MultiGraph()
     graph.graph.update(_attributes(table(content.get("graph") or {}, "graph")))
     for key in ("name", *FILE_OPTIONS):

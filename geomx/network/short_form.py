@@ -70,7 +70,7 @@ def expand(content: Mapping[str, Any], beside: Mapping[str, Any] | None = None) 
         refuse("there is no party; parties must name at least one site that trains")
     central = table(content["central"], "central")
     known_keys(central, _CENTRAL, "central")
-    hub = str(central.get("name") or "hub")
+    hub = str("hub" if central.get("name") is None else site_name(central["name"], "central.name"))
     cable = lan_edge(content.get("lan"), "lan")
     graph = nx.DiGraph()
     for key in ("name", "redraw", "outages", "steps", "sharing"):
@@ -83,7 +83,7 @@ def expand(content: Mapping[str, Any], beside: Mapping[str, Any] | None = None) 
         add_party(graph, hub, central, "central", cable)
     sites = {hub: None}  # in order
     for key, value in parties.items():
-        site, where = str(key), f"parties.{key}"
+        site, where = str(site_name(key, "a party")), f"parties.{key}"
         if "/" in site or not site:
             refuse(f"party {site!r}: a name must not be empty or hold a slash")
         if site in sites:
@@ -99,6 +99,13 @@ def expand(content: Mapping[str, Any], beside: Mapping[str, Any] | None = None) 
     else:
         _join(graph, sites, content)
     return graph
+
+
+def site_name(given: Any, what: str) -> Any:
+    """Refuse names that YAML reads as something else, such as no, which is false."""
+    if given is None or isinstance(given, bool | float):
+        refuse(f"{what} is called {given!r}; YAML reads the name so unless it is in quotes")
+    return given
 
 
 def _site(graph: nx.DiGraph, site: str, given: Mapping[str, Any], where: str) -> None:

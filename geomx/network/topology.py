@@ -360,10 +360,32 @@ def _check_reach(cluster: Cluster) -> None:
     graph = cluster.graph
     parts = nx.strongly_connected_components(graph)  # within one, every node reaches every other
     part_of = {node: number for number, part in enumerate(parts) for node in part}
+    astray = _at_routers_of_others(graph)
     for centre, others in centres:
         for other in others:
             if part_of[other] == part_of[centre]:
+                if not astray.isdisjoint((other, centre)):
+                    _check_route(cluster, other, centre)
+                    _check_route(cluster, centre, other)
                 continue
             if not nx.has_path(graph, other, centre):
                 refuse(f"{other} cannot reach {centre}: there is no path of edges")
             refuse(f"{centre} cannot reach {other}: there is no path of edges")
+
+
+def _at_routers_of_others(graph: nx.DiGraph) -> set[str]:
+    """Return the nodes beside a router of another party which passes on nothing of strangers."""
+    closed = {node for node, data in graph.nodes(data=True) if data.get("transit") is False}
+    party = graph.nodes(data="party")
+    beside = ((node, each) for each in closed for node in graph.pred[each] if node not in closed)
+    return {node for node, each in beside if party[node] != party[each]}
+
+
+def _check_route(cluster: Cluster, source: str, target: str) -> None:
+    try:
+        cluster.route(source, target)
+    except KeyError:
+        refuse(
+            f"{source} cannot reach {target}: on the way are routers of other parties with "
+            "transit: false; attach it to a router of its own party"
+        )

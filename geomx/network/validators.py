@@ -52,8 +52,8 @@ def number(value: Any, what: str) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         refuse(f"{what} is {value!r}; it must be a number")
-    try:
-        result = float(value)
+    try:  # YAML's infinity, on the command line text, has a point
+        result = float(value.replace(".inf", "inf") if isinstance(value, str) else value)
     except ValueError:
         refuse(f"{what} is {value!r}; it must be a number")
     if math.isnan(result):
