@@ -246,6 +246,10 @@ WRONG: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
         "outages[0].end_s is 2; it must be after start_s",
     ),
     (
+        lambda c: c.update(outages=[{"site": "hub", "start_s": 2, "end_s": 1e300}]),
+        "outages[0].end_s is 1e+300; it must be 1e+09 or less",
+    ),
+    (
         lambda c: c.update(outages=[{"site": "hub", "start_s": 1, "end_s": 3, "every_s": 2}]),
         "outages[0].every_s is 2; it must be more than an outage lasts",
     ),

@@ -87,6 +87,7 @@ WRONG = [
     ("+accel=[dgt] accel.p3.slice_elements=1", "accel.p3.slice_elements=1: p3 is not chosen; "),
     ("+accel=[dgt,dgt]", "accel=[dgt,dgt]: dgt is listed twice"),
     ("+accel=[[p3]]", "accel=[[p3]]: must be a list of names, [a,b]"),
+    ("costs.send_message_s=1e30", "costs.send_message_s=1e+30: must be between 0 and 1000000.0"),
     ("+accel=3", "accel=3: must be a list of names, [a,b]"),
     ("network=[two_parties]", "network=[two_parties]: must be a name"),
     ("+accel=[dgt,px]", "accel=px: no such accel; did you mean p3? allowed: "),

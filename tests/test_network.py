@@ -128,6 +128,7 @@ def test_defaults_of_the_short_form() -> None:
         (short(parties__beijing__downlink_mbps=None), "parties.beijing.downlink_mbps is missing"),
         (short(parties__chengdu__speed=[1, 1]), "chengdu.speed lists 2 speeds for 3 workers"),
         (short(parties__chengdu__speed=[1, 1, 0]), "parties.chengdu.speed[2] is 0"),
+        (short(parties__beijing__speed=1e-300), "speed[0] is 1e-300; it must be at least 0.000001"),
         (short(parties__hub=SHORT["parties"]["beijing"]), "two sites are called hub"),
         (short(**{"parties__a/b": SHORT["parties"]["beijing"]}), "party 'a/b'"),
         (

@@ -12,9 +12,9 @@ from geomx.network.validators import (
     count,
     known_keys,
     milliseconds,
-    positive,
     refuse,
     table,
+    worker_speed,
 )
 
 LAN = {"mbps": 10000.0, "delay_ms": 0.05}
@@ -87,7 +87,7 @@ def add_party(
         refuse(f"{where}.speed lists {len(speed)} speeds for {workers} workers")
     _add(graph, site, "server", "server", lan)
     for index, value in enumerate(speed):
-        factor = positive(value, f"{where}.speed[{index}]")
+        factor = worker_speed(value, f"{where}.speed[{index}]")
         _add(graph, site, f"worker{index}", "worker", lan, speed=factor)
 
 

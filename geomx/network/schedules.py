@@ -52,6 +52,9 @@ _COLUMNS = ["time_s", "bandwidth_mbps"]
 SHORTEST_S = 0.001
 """Limit on the times between two changes of a bandwidth, or between outages."""
 
+LATEST_S = 1e9
+"""Limit on times: the latest that a clock of the core counts to."""
+
 _REDRAW = ("every_s", "low_mbps", "high_mbps", "seed")
 _OUTAGE = ("start_s", "end_s", "every_s", "mean_up_s", "mean_down_s", "seed", "name")
 _WHERE = ("site", "link", "partition")
@@ -247,6 +250,8 @@ def _outage(value: Any, where: str) -> dict[str, Any]:
         key: not_negative(required(value, key, where), f"{where}.{key}")
         for key in ("start_s", "end_s")
     }
+    if times["end_s"] > LATEST_S:
+        refuse(f"{where}.end_s is {value['end_s']}; it must be {LATEST_S:g} or less")
     lasts_s = times["end_s"] - times["start_s"]
     if lasts_s <= 0:
         refuse(f"{where}.end_s is {value['end_s']}; it must be after start_s")

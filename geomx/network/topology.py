@@ -23,7 +23,14 @@ from geomx.errors import ConfigError, near
 from geomx.network.schedules import EDGE_CHANGES, check_changes, spread
 from geomx.network.sharing import check_sharing
 from geomx.network.steps import STEPS, spread_steps
-from geomx.network.validators import bandwidth, milliseconds, positive, probability, refuse, spelt
+from geomx.network.validators import (
+    bandwidth,
+    milliseconds,
+    probability,
+    refuse,
+    spelt,
+    worker_speed,
+)
 from geomx.terminal.progress import stage
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -195,7 +202,7 @@ def _check_node(node: str, data: dict[str, Any]) -> None:
         refuse(f"{kind} {node} has no party")
     data["party"] = str(data["party"])
     if kind == "worker":
-        data["speed"] = positive(data.get("speed", 1.0), f"speed of node {node}")
+        data["speed"] = worker_speed(data.get("speed", 1.0), f"speed of node {node}")
 
 
 def _check_edge(edge: str, data: dict[str, Any], folder: Path) -> None:

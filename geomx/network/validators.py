@@ -17,6 +17,9 @@ MOST_MBPS = 1e9
 """A petabit per second, reached over a single fibre in experiments; the fastest ports on sale have
 a thousandth of it."""
 
+MOST_SPEED = 1e6
+"""Limit on how much faster or slower than usual a worker may be."""
+
 LEAST_MBPS = 1e-6
 """A bit per second."""
 
@@ -77,6 +80,26 @@ def positive(value: Any, what: str) -> float:
     result = number(value, what)
     if result <= 0:
         refuse(f"{what} is {value}; it must be more than 0")
+    return result
+
+
+def worker_speed(value: Any, what: str) -> float:
+    """Check the speed of a worker, a multiple of the usual one.
+
+    Args:
+        value: A number, or text that holds one.
+        what: Name of the value in error messages.
+
+    Returns:
+        The speed.
+
+    Raises:
+        NetworkError: It is no number, or out of range.
+    """
+    result = positive(value, what)
+    if not 1 / MOST_SPEED <= result <= MOST_SPEED:
+        least = f"{1 / MOST_SPEED:f}"
+        refuse(f"{what} is {value}; it must be at least {least} and at most {MOST_SPEED:,.0f}")
     return result
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from annotated_types import Ge
+from annotated_types import Interval
 
 from geomx.errors import ConfigError
 from geomx.options.bounds import Amount, Count
@@ -26,7 +26,7 @@ WORK = ("send", "receive", "encode", "decode", "aggregate", "update")
 SHIPPED_SOURCE, GIVEN = "shipped", "given"
 
 
-Seconds = Annotated[float, Ge(0)]
+Seconds = Annotated[float, Interval(ge=0, le=1e6)]
 """The duration of a piece of work."""
 
 

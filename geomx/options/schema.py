@@ -35,7 +35,7 @@ class RuntimeOptions:
     failure_timeout_s: Annotated[float, Ge(0.1)] = 5.0
     # Upper bound on the payload bytes of a message, in both modes; an urgent message waits for at
     # most one other.
-    frame_bytes: Annotated[int, Ge(1024)] = 262144
+    frame_bytes: Annotated[int, Interval(ge=1024, le=1 << 30)] = 262144
     # true: a live step takes at least the workload's time divided by the worker's speed; false: it
     # runs as fast as this machine computes.
     pace: bool = True
@@ -43,7 +43,7 @@ class RuntimeOptions:
     port: Annotated[int, Interval(ge=0, le=65535)] = 0
     # Number of threads of each process for one large tensor; null: the cores of this machine
     # divided by the number of the run's processes on it. Results do not depend on it.
-    threads: Count | None = None
+    threads: Annotated[int, Interval(ge=1, le=1024)] | None = None
     # Treatment of gradients or parameters that contain NaN or infinite values. warn: log worker and
     # tensor; refuse: end the run before other nodes receive them; ignore. Tensors on a GPU are not
     # checked.
