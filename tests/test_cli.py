@@ -116,7 +116,7 @@ WRONG = [
     ("runtime=3", "runtime=3: holds several options"),
     ("runtime.port=70000", "runtime.port=70000: must be between 0 and 65535"),
     ("tcp.congestion=bbrr", "tcp.congestion=bbrr: did you mean bbr? allowed: "),
-    ("costs.send_byte_s=-1", "costs.send_byte_s=-1.0: must be 0 or more"),
+    ("costs.send_byte_s=-1", "costs.send_byte_s=-1.0: must be between 0 and 1000000.0"),
     ("sede=1", "sede=1: unknown key; did you mean seed? allowed: "),
     ("+sede=1", "sede=1: unknown option; did you mean seed? allowed: "),
     ("sim", "override=sim: must be of the form key=value"),
