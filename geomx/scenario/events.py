@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Interval
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, near
@@ -28,6 +28,18 @@ FIGURES = {"set": ("mbps", "delay_ms", "loss"), "traffic": ("bytes", "mbps"), "s
 
 LATER = ("at_iteration",)
 """Keys of events that are not supported yet."""
+
+LONGEST_S = 1_000_000_000
+"""The clock's limit: the fabric takes longer times as for ever (``runtime_cpp/core/types.h``)."""
+
+LEAST_MBPS, MOST_MBPS = 1e-6, 1e9
+"""Limits of bandwidths, as in network files."""
+
+MOST_TIMES = 1_000_000
+"""A step of a second then takes eleven days."""
+
+MOST_BYTES = 1e18
+"""An exabyte."""
 
 ANY = "any "
 """Prefix of a role: a node of that role is drawn each time."""
@@ -73,16 +85,16 @@ class ScenarioEvent:
     set: list[str] | None = None
     traffic: list[str] | None = None
     slow: str | None = None
-    at_s: Annotated[float | None, Ge(0)] = None
-    every_s: Annotated[float | None, Ge(0.001)] = None
+    at_s: Annotated[float | None, Interval(ge=0, le=LONGEST_S)] = None
+    every_s: Annotated[float | None, Interval(ge=0.001, le=LONGEST_S)] = None
     random: bool = False
-    for_s: Annotated[float | None, Gt(0)] = None
-    restart_s: Annotated[float | None, Gt(0)] = None
-    mbps: Annotated[float | None, Ge(0)] = None
+    for_s: Annotated[float | None, Interval(gt=0, le=LONGEST_S)] = None
+    restart_s: Annotated[float | None, Interval(gt=0, le=LONGEST_S)] = None
+    mbps: Annotated[float | None, Interval(ge=0, le=MOST_MBPS)] = None
     delay_ms: Annotated[float | None, Interval(ge=0, le=1e9)] = None
     loss: Annotated[float | None, Interval(ge=0, lt=1)] = None
-    bytes: Annotated[float | None, Gt(0)] = None
-    times: Annotated[float | None, Gt(0)] = None
+    bytes: Annotated[float | None, Interval(gt=0, le=MOST_BYTES)] = None
+    times: Annotated[float | None, Interval(gt=0, le=MOST_TIMES)] = None
 
     @property
     def what(self) -> str:
@@ -192,6 +204,9 @@ def _check_figures(event: ScenarioEvent, given: Mapping[str, Any], key: str) -> 
         raise ConfigError(key, dict(given), "traffic has bytes, or mbps with for_s, and not both")
     if what == "traffic" and event.mbps == 0:
         raise ConfigError(f"{key}.mbps", 0, "traffic needs more than 0 Mbit/s")
+    if event.mbps and event.mbps < LEAST_MBPS:
+        remedy = f"must be {LEAST_MBPS:g} or more" + (", or 0" if what == "set" else "")
+        raise ConfigError(f"{key}.mbps", event.mbps, remedy)
 
 
 def _check_places(event: ScenarioEvent, key: str, cluster: Cluster) -> None:

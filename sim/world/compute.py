@@ -8,6 +8,7 @@ from itertools import cycle
 
 from geomx.errors import near
 from geomx.experiment.experiment import Experiment
+from geomx.scenario.events import MOST_TIMES
 from geomx.sim.protocols import Running, Worker
 from geomx.training.step_times import StepTimes
 
@@ -42,7 +43,7 @@ class Compute:
                 as ``lambda step: world.random.lognormvariate(0, 0.3)``.
 
         Raises:
-            ValueError: There is no such worker, or a number is not above 0.
+            ValueError: There is no such worker, or a number is not above 0, or above 1e6.
         """
         workers = {node.name: node.id for node in self._simulation.experiment.cluster.workers}
         if worker is not None and worker not in workers:
@@ -59,10 +60,10 @@ class Compute:
 
         Args:
             node: Name of a node.
-            times: Multiple of the usual time, above 0.
+            times: Multiple of the usual time, above 0 and at most 1e6.
 
         Raises:
-            ValueError: There is no such node, or `times` is not above 0.
+            ValueError: There is no such node, or `times` is out of range.
         """
         if node not in self._ids:
             raise ValueError(f"there is no node {node}; {near(node, self._ids)}")
@@ -124,6 +125,6 @@ def _by_step(times: Times) -> Callable[[int], float]:
 
 
 def _positive(times: float) -> float:
-    if not (isinstance(times, int | float) and 0 < times < math.inf):
-        raise ValueError(f"times={times!r}: must be a finite number above 0")
+    if not (isinstance(times, int | float) and 0 < times <= MOST_TIMES):
+        raise ValueError(f"times={times!r}: must be a number above 0 and at most {MOST_TIMES:g}")
     return float(times)

@@ -10,6 +10,7 @@ import simpy
 from geomx.cluster import NodeSpec
 from geomx.errors import near
 from geomx.scenario import Act
+from geomx.scenario.events import LONGEST_S
 from geomx.sim.protocols import Running, Worker
 from geomx.sim.world.wan import Wan
 from geomx.training.pace import NS
@@ -80,8 +81,10 @@ class WorldNode:
 
         Raises:
             NodeLost: The run cannot continue without it, and ends.
-            ValueError: It is not restarted under these options.
+            ValueError: It is not restarted under these options, or `restart_s` is out of range.
         """
+        if restart_s is not None:
+            _check_duration("restart_s", restart_s)
         faults = self._simulation.experiment.faults
         if restart_s is not None and not faults.continues:
             if self.spec.role == "worker":
@@ -110,10 +113,9 @@ class WorldNode:
             for_s: Seconds.
 
         Raises:
-            ValueError: `for_s` is not above 0.
+            ValueError: `for_s` is not above 0, or above 1e9.
         """
-        if not for_s > 0:
-            raise ValueError(f"for_s={for_s!r}: must be above 0")
+        _check_duration("for_s", for_s)
         self._act("pause", for_s, "resume")
 
     def _act(self, what: str, for_s: float | None, end: str | None) -> None:
@@ -132,6 +134,11 @@ class WorldNode:
 def _later(simulation: Running, act: Act) -> Generator[simpy.Event, Any, None]:
     yield simulation.env.timeout(act.at_ns - simulation.env.now)
     simulation.acts.carry_out(act, None)
+
+
+def _check_duration(name: str, seconds: float) -> None:
+    if not 0 < seconds <= LONGEST_S:
+        raise ValueError(f"{name}={seconds!r}: must be above 0 and at most {LONGEST_S:g}")
 
 
 class WorldNodes(Mapping[str, WorldNode]):
