@@ -11,6 +11,7 @@ import simpy
 
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, NodeLost
+from geomx.experiment.unreached import warn_of_unreached
 from geomx.experiment.wiring import peers
 from geomx.network.links import PAYLOAD_SHARE
 from geomx.network.schedules import BYTES_PER_MBIT
@@ -32,15 +33,26 @@ PUBLISHED = ("kill", "restart", "pause", "slow")
 """Acts on nodes of which programs hear (`geomx.events.NodeActed`)."""
 
 
-def play(simulation: Running, scenario: Scenario) -> None:
+def play(simulation: Running, scenario: Scenario, end: simpy.Event) -> None:
     """Schedule the acts of a scenario in a simulation that is about to run.
+
+    Events that the run does not reach are warned of at its end.
 
     Args:
         simulation: The simulation.
         scenario: Its scenario.
+        end: Triggers when the run ends.
     """
-    if scenario:
-        simulation.env.process(_play(simulation, scenario))
+    if not scenario:
+        return
+
+    def ended(event: simpy.Event) -> None:
+        if event.ok:
+            warn_of_unreached(scenario, (simulation.env.now + simulation.skipped_ns) / NS)
+
+    assert end.callbacks is not None
+    end.callbacks.append(ended)
+    simulation.env.process(_play(simulation, scenario))
 
 
 def _play(simulation: Running, scenario: Scenario) -> Generator[simpy.Event, Any, None]:

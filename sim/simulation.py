@@ -214,7 +214,7 @@ class Simulation:
             processes = [self.env.process(worker.run()) for worker in self.workers.values()]
             end = simpy.AllOf(self.env, processes)
         self._schedule_network(0)
-        play(self, self.experiment.event_schedule)
+        play(self, self.experiment.event_schedule, end)
         self._start_programs()
         with uncollected():
             with progress(total or None, "simulating") as self.advance:

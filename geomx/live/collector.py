@@ -17,6 +17,7 @@ from geomx.errors import PluginError
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.rounds import may_lack_some
+from geomx.experiment.unreached import warn_of_unreached
 from geomx.live.files import Note, Reader, stem
 from geomx.live.files import path as file_of
 from geomx.live.left_early import LeftEarly
@@ -181,6 +182,7 @@ class Collector:
         """Close the records of a finished run, and return its results."""
         self.total()
         self.record_faults(self.seconds)
+        warn_of_unreached(self._experiment.event_schedule, self.seconds)
         if self._latest is not None and self._latest[0] != self._first:
             self._evaluation(*self._latest[1:])
         last = self._first if self._latest is None else self._latest[0]

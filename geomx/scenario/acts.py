@@ -192,6 +192,20 @@ class Scenario:
         due = takewhile(lambda act: act.at_ns <= until_s * NS, self.acts())
         return [row for act in due if (row := self.row(act)) is not None]
 
+    def unreached(self, end_s: float) -> list[int]:
+        """Return the numbers of the events whose first time is after `end_s` seconds."""
+        return [
+            number
+            for number, event in enumerate(self._events)
+            if next(self._begins(number, event)).at_ns > end_s * NS
+        ]
+
+    def named(self, number: int) -> str:
+        """Return an event as warnings show it, ``scenario[0] (at_s=100)``."""
+        event = self._events[number]
+        key = "at_s" if event.every_s is None else "every_s"
+        return f"scenario[{number}] ({key}={getattr(event, key):.12g})"
+
     def _begins(self, number: int, event: ScenarioEvent) -> Iterator[Act]:
         draws = random.Random(f"{self._seed}/{number}")
         lasts_ns = round((event.lasts_s or 0.0) * NS)

@@ -26,6 +26,7 @@ from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import PluginWarning
+from geomx.experiment.unreached import ScenarioWarning, warn_of_unreached_in_many
 from geomx.frameworks.mxnet_loader import compute_at_once
 from geomx.limits.watchdog import attended, own_process
 from geomx.options.schema import StudyOptions
@@ -115,7 +116,16 @@ def conduct(experiment: Experiment, directory: Path) -> Comparison:
                 advance(1)
     finally:
         comparison = _compare(directory, variants, refusals, options.target_accuracy, experiment)
+    _warn_of_unreached(experiment, variants)
     return comparison
+
+
+def _warn_of_unreached(experiment: Experiment, variants: Sequence[Variant]) -> None:
+    """Warn of events of the scenario before which variants ended that have no other one."""
+    same = [v for v in variants if "scenario" not in map(key_of, v.own)]
+    found = [results.summary for v in same if (results := load(v.directory)) is not None]
+    ends_s = [summary["seconds"] for summary in found if "aborted" not in summary]
+    warn_of_unreached_in_many(experiment.event_schedule, ends_s)
 
 
 def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, str]]:
@@ -275,7 +285,8 @@ def _run_here(variant: Variant) -> tuple[Path, str]:
                 "ignore", PluginWarning
             )  # the variant's row shows what the warning says
             experiment, directory = compose(variant.overrides, directory=variant.directory)
-        with quiet():
+        with quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ScenarioWarning)  # `conduct` warns once for all
             execute(experiment, directory)
     except ConfigError as error:
         return variant.directory, one_line(error)
