@@ -37,14 +37,23 @@ class Program:
             answer = self.function(world)
         except GeomxError:
             raise
-        except Exception as error:
-            said = " ".join(str(error).split())
-            raise PluginError(f"{self.name} failed: {type(error).__name__}: {said}") from error
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"{self.name} failed: {said(error)}") from error
         if answer is not None:
             raise PluginError(
                 f"{self.name} returned {answer!r} and must return None; a function that yields is "
                 "started by another one: world.process(function(world))"
             )
+
+
+def said(error: BaseException) -> str:
+    """Return an exception as one line of text; that of ``sys.exit`` says that it ends the process.
+
+    An exit is a failure, too: a run that never was must not end with status 0.
+    """
+    if isinstance(error, SystemExit):
+        return f"it ends the process ({error})"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
 def program_of(function: object) -> Program:
@@ -102,10 +111,8 @@ def function_of(option: str, given: str, name: str, shown: str) -> Callable[...,
     sys.path.insert(0, str(path.resolve().parent))  # as for a script, so that it may be divided
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        said = " ".join(str(error).split())
-        remedy = f"cannot be imported: {type(error).__name__}: {said}"
-        raise ConfigError(option, given, remedy) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(option, given, f"cannot be imported: {said(error)}") from error
     finally:
         del sys.path[0]
     function = getattr(module, name, None)
