@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -11,12 +12,13 @@ import simpy
 
 from geomx.errors import GeomxError, PluginError
 from geomx.limits.watchdog import Look
-from geomx.plugin.calling import one_line
+from geomx.scenario.programs import said
 from geomx.sim.protocols import Running
 from geomx.sim.standstill import standstill
 from geomx.training.pace import NS
 
 _STANDS_STILL = "the workers wait, and only plugins' processes run"
+_LOOP = ("geomx.", "simpy.")
 _OURS = ("geomx.sim.simulation", "geomx.sim.worker", "geomx.sim.script_worker")
 
 
@@ -69,7 +71,7 @@ class Instant(Look):
         )
 
 
-def failure(error: Exception, simulation: Running) -> Exception:
+def failure(error: BaseException, simulation: Running) -> BaseException:
     """Convert an exception of SimPy's loop to one that names the process that raised it.
 
     SimPy raises a copy of what a process raised, without its traceback, and a `RuntimeError` of its
@@ -83,19 +85,36 @@ def failure(error: Exception, simulation: Running) -> Exception:
     blamed = simulation.experiment.selection.blamed(origin)
     if isinstance(origin, GeomxError) or blamed is not None:
         return blamed if blamed is not None and not isinstance(origin, GeomxError) else origin
-    if process is None or _is_worker(process, simulation):
+    if process is None:
+        return _of_callback(error, simulation)
+    if _is_worker(process, simulation):
         return error
-    said = one_line(origin) if origin is not error else str(error).strip().splitlines()[-1]
-    return PluginError(f"{_name(process, simulation)} failed: {said}")
+    if origin is not error or isinstance(error, SystemExit):
+        what = said(origin)
+    else:
+        what = str(error).strip().splitlines()[-1]
+    return PluginError(f"{_name(process, simulation)} failed: {what}")
 
 
-def _origin(error: Exception) -> tuple[simpy.Process | None, Exception]:
+def _of_callback(error: BaseException, simulation: Running) -> BaseException:
+    """Name the function that SimPy called, unless it is geomx's or SimPy's own."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for caller, frame in pairwise(frames):
+        module = str(frame.f_globals.get("__name__", ""))
+        if caller.f_code is simpy.Environment.step.__code__ and not module.startswith(_LOOP):
+            kind = "SimPy callback "
+            named = simulation.experiment.selection.named(frame, kind=kind)
+            return PluginError(f"{named} failed: {said(error)}")
+    return error
+
+
+def _origin(error: BaseException) -> tuple[simpy.Process | None, BaseException]:
     """Return the process that failed, if any, and what it raised."""
     process, origin = None, error
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code is simpy.Environment.step.__code__:
             event = frame.f_locals.get("event")
-            if isinstance(event, simpy.Process) and isinstance(event._value, Exception):
+            if isinstance(event, simpy.Process) and isinstance(event._value, BaseException):
                 process, origin = event, event._value
         elif frame.f_code is simpy.Process._resume.__code__:
             process = frame.f_locals["self"]

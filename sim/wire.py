@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from geomx import _core
 from geomx.cluster import NodeSpec
@@ -20,6 +21,7 @@ from geomx.scenario.places import Edge
 from geomx.scenario.programs import SUFFIX, function_of
 from geomx.sim.clock import Clock
 from geomx.sim.reference.model import ReferenceModel
+from geomx.sim.world.calling import called
 from geomx.training.pace import NS
 
 FLUID, REFERENCE = "fluid", "reference"
@@ -50,7 +52,8 @@ def wan_model(experiment: Experiment) -> WanModel | None:
     if not chosen.endswith(SUFFIX):
         remedy = f"must be {FLUID}, {REFERENCE}, or a file with a function {FUNCTION}()"
         raise ConfigError("sim.wan", chosen, remedy)
-    made = function_of("sim.wan", chosen, FUNCTION, f"{FUNCTION}()")()
+    function = function_of("sim.wan", chosen, FUNCTION, f"{FUNCTION}()")
+    made = called(experiment.selection, f"sim.wan={chosen}:", function)
     if not isinstance(made, WanModel):
         raise PluginError(f"sim.wan={chosen}: {FUNCTION} returned {made!r}, not a geomx.WanModel")
     return made
@@ -70,7 +73,8 @@ def delegate(experiment: Experiment, fabric: _core.Fabric) -> Callable[..., Wire
     model = wan_model(experiment)
     if model is None:
         return lambda *arguments: None
-    return partial(Wire, model, _core.FabricModel(fabric), experiment.fifo)
+    call = partial(called, experiment.selection, "WAN model")
+    return partial(Wire, model, _core.FabricModel(fabric), experiment.fifo, call)
 
 
 def is_fluid(experiment: Experiment) -> bool:
@@ -85,6 +89,7 @@ class Wire:
         model: The model.
         fabric: The fabric, as far as it leaves messages to a model; it has been built.
         fifo: Whether edges are FIFO queues.
+        call: Calls a function of the model with its arguments, and names it if it fails.
         env: SimPy's environment.
         nodes: The nodes by id.
         ids: Numbers of the edges in the fabric.
@@ -99,11 +104,12 @@ class Wire:
         model: WanModel,
         fabric: _core.FabricModel,
         fifo: bool,
+        call: Callable[..., Any],
         env: Clock,
         nodes: tuple[NodeSpec, ...],
         ids: Mapping[Edge, int],
     ) -> None:
-        self.env, self.fifo = env, fifo
+        self.env, self.fifo, self._ask = env, fifo, call
         self._model, self._fabric, self._nodes = model, fabric, nodes
         ends = sorted((number, edge) for edge, number in ids.items())
         self.edges = tuple(WanEdge(number, *edge, math.inf, 0.0) for number, edge in ends)
@@ -113,7 +119,7 @@ class Wire:
         self._calls: deque[tuple[str, int, float]] = deque()
         self._calling = False
         fabric.take_calls()  # what has led to the present state
-        model.begin(self)
+        call(model.begin, self)
 
     # ---- from the simulation ----
 
@@ -132,20 +138,20 @@ class Wire:
     def _call(self, kind: str, number: int, size_bytes: float) -> None:
         if kind == "edge":
             self._read_edge(self.edges[number])
-            self._model.edge_changed(self.edges[number])
+            self._ask(self._model.edge_changed, self.edges[number])
         elif kind == "new":
             self._connections.pop(number, None)
         elif kind == "start":
             if number not in self._connections:
                 self._connections[number] = self._read_connection(number)
-            self._model.start(self._connections[number], size_bytes)
+            self._ask(self._model.start, self._connections[number], size_bytes)
         elif number in self._connections:  # others have not sent anything yet
             known = self._connections[number]
             if kind == "cancelled":
-                return self._model.cancelled(known)
+                self._ask(self._model.cancelled, known)
+                return
             vars(known).update(vars(self._read_connection(number)))
-            self._model.connection_changed(known)
-        return None
+            self._ask(self._model.connection_changed, known)
 
     def _read_edge(self, edge: WanEdge) -> None:
         edge.bytes_per_s, delay_ns = self._fabric.edge(edge.number)
@@ -170,7 +176,13 @@ class Wire:
             if call[:2] == ("cancelled", connection.number):  # at the very instant of its end
                 self._calls.remove(call)
                 return self.pass_on()
-        self._fabric.left(connection.number, arrives, lost, self.env.now)
+        try:
+            self._fabric.left(connection.number, arrives, lost, self.env.now)
+        except RuntimeError as error:
+            whose = f"{type(self._model).__name__}: wire.left of the connection "
+            whose += f"{connection.source} -> {connection.target}"
+            remedy = "the model must call it once for each message that start has told of"
+            raise PluginError(f"{whose} failed: {error}; {remedy}") from error
         return self.pass_on()
 
     def arrived(self, connection: WanConnection) -> None:

@@ -10,6 +10,7 @@ from geomx.errors import near
 from geomx.experiment.experiment import Experiment
 from geomx.scenario.events import MOST_TIMES
 from geomx.sim.protocols import Running, Worker
+from geomx.sim.world.calling import called
 from geomx.training.step_times import StepTimes
 
 Times = float | Sequence[float] | Callable[[int], float]
@@ -50,7 +51,7 @@ class Compute:
             raise ValueError(f"there is no worker {worker}; {near(worker, workers)}")
         for name, node in workers.items():
             if worker in (None, name):
-                self._of_steps[node] = _by_step(times)
+                self._of_steps[node] = self._by_step(times)
 
     def slow(self, node: str, times: float) -> None:
         """Let a node compute and work on messages `times` as long as usual, from now on; 1: usual.
@@ -91,6 +92,18 @@ class Compute:
             self._tell(node)
         return self._times(node)[0]
 
+    def _by_step(self, times: Times) -> Callable[[int], float]:
+        if callable(times):
+            what, selection = "times of world.compute", self._simulation.experiment.selection
+            return lambda step: called(selection, what, times, step, check=_positive)
+        if isinstance(times, Sequence):
+            if not times:
+                raise ValueError("a sequence of multiples must not be empty")
+            values = cycle([_positive(value) for value in times])
+            return lambda step: next(values)
+        number = _positive(times)
+        return lambda step: number
+
     def _times(self, node: int) -> tuple[float, float]:
         """Return the multiples of computing, and of work on messages."""
         of_node = self._of_nodes.get(node, 1.0) * math.prod(self._scaled.get(node, ()))
@@ -109,19 +122,6 @@ def drawn_steps(experiment: Experiment) -> dict[int, StepTimes]:
     cluster, seed = experiment.cluster, experiment.seed
     drawn = ((node.id, StepTimes.of(cluster, seed, node)) for node in cluster.workers)
     return {node: times for node, times in drawn if times}
-
-
-def _by_step(times: Times) -> Callable[[int], float]:
-    if callable(times):
-        function = times
-        return lambda step: _positive(function(step))
-    if isinstance(times, Sequence):
-        if not times:
-            raise ValueError("a sequence of multiples must not be empty")
-        values = cycle([_positive(value) for value in times])
-        return lambda step: next(values)
-    number = _positive(times)
-    return lambda step: number
 
 
 def _positive(times: float) -> float:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, get_args
 
 import simpy
 
 from geomx.events import WorldEvent
+from geomx.plugin.selection import Selection
 from geomx.sim.clock import Clock
+from geomx.sim.world.calling import called
 
 E = TypeVar("E", bound=WorldEvent)
 KINDS = get_args(WorldEvent)
@@ -20,10 +22,11 @@ class WorldEvents:
     Args:
         env: SimPy's environment.
         wanted: Called with a kind at its first subscription.
+        selection: The plugins of the run, for errors of observers.
     """
 
-    def __init__(self, env: Clock, wanted: Callable[[type], None]) -> None:
-        self._env, self._wanted = env, wanted
+    def __init__(self, env: Clock, wanted: Callable[[type], None], selection: Selection) -> None:
+        self._env, self._wanted, self._selection = env, wanted, selection
         self._observers: dict[type, list[Callable[[Any], None]]] = {}
 
     def subscribe(self, kind: type[E], observer: Callable[[E], None]) -> None:
@@ -57,7 +60,7 @@ class WorldEvents:
         waiting = self._env.event()
 
         def look(event: E) -> None:
-            if not waiting.triggered and (where is None or where(event)):
+            if not waiting.triggered and (where is None or self._call(where, event)):
                 self._observers[kind].remove(look)
                 waiting.succeed(event)
 
@@ -71,4 +74,7 @@ class WorldEvents:
     def publish(self, event: WorldEvent) -> None:
         """Call the observers of an event's kind; for the simulation."""
         for observer in tuple(self._observers.get(type(event), ())):
-            cast(Callable[[WorldEvent], None], observer)(event)
+            self._call(observer, event)
+
+    def _call(self, function: Callable[[Any], Any], event: WorldEvent) -> Any:
+        return called(self._selection, "observer of world.events", function, event)

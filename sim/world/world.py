@@ -14,6 +14,7 @@ from geomx.network.schedules import SHORTEST_S
 from geomx.scenario.places import Edge
 from geomx.sim.clock import Clock
 from geomx.sim.protocols import IterationRow, Running
+from geomx.sim.world.calling import called
 from geomx.sim.world.compute import Compute
 from geomx.sim.world.events import WorldEvents
 from geomx.sim.world.nodes import WorldNodes, key_of
@@ -49,7 +50,7 @@ class World:
         self.wan = Wan.of(simulation, ids)
         self.nodes = WorldNodes(simulation, self.wan)
         self.compute = Compute(simulation)
-        self.events = WorldEvents(self.env, self._want)
+        self.events = WorldEvents(self.env, self._want, simulation.experiment.selection)
         self.random = random.Random(f"{simulation.experiment.seed}/world")
         self._conditions: list[tuple[Callable[[], Any], simpy.Event]] = []
 
@@ -115,15 +116,18 @@ class World:
                 raise ValueError(f"every_s={every_s!r}: must be {SHORTEST_S:g} or more")
             return self.process(self._poll(predicate, self.seconds(every_s)))
         event = self.env.event()
-        if value := predicate():
+        if value := self._holds(predicate):
             event.succeed(value)
         else:
             self._conditions.append((predicate, event))
             self._simulation.fabric.report_values(True)
         return event
 
+    def _holds(self, predicate: Callable[[], Any]) -> Any:
+        return called(self.experiment.selection, "condition of world.when", predicate)
+
     def _poll(self, predicate: Callable[[], Any], every_ns: int) -> Process:
-        while not (value := predicate()):
+        while not (value := self._holds(predicate)):
             yield self.env.timeout(every_ns)
         return value
 
@@ -154,7 +158,7 @@ class World:
             return
         waiting = []
         for predicate, event in self._conditions:
-            if value := predicate():
+            if value := self._holds(predicate):
                 event.succeed(value)
             else:
                 waiting.append((predicate, event))
