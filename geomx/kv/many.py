@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from geomx.frameworks import tensors
 from geomx.kv.beginning import Beginning
 from geomx.kv.departure import Departure
 from geomx.kv.gradients import GradientCheck
 from geomx.kv.keys import Entry
 from geomx.kv.place import Place
-from geomx.kv.values import Key
+from geomx.kv.values import Key, check_fits, narrow
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.sync_steps import SyncSteps
 
@@ -86,6 +87,10 @@ class ManyKeys(Place):
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:
         """See `KVStore.check_shape`."""
 
+    @abstractmethod
+    def fetch(self, entry: Entry, out: Sequence[Any], priority: int) -> None:
+        """See `KVStore.fetch`."""
+
     def pushing(self, given: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
         """Push small arrays; yield what the caller has to push; see `others`."""
         exchange = self.exchange
@@ -114,6 +119,31 @@ class ManyKeys(Place):
             self._pulled.update(keys)
 
         return others(given, lambda key, array: self._checked(key, array).key, move)
+
+    def fill(self, entry: Entry, targets: Sequence[Any], priority: int) -> None:
+        """Fill arrays with the value of a key, all of them or none.
+
+        Args:
+            entry: Entry of the key.
+            targets: Arrays of the key's shape.
+            priority: See `KVStore.push`.
+
+        Raises:
+            GeomxError: The value does not fit the type of one of them.
+        """
+        own = type(self.exchange) is ArrayExchange  # frameworks convert by themselves
+        types = [narrow(target) for target in targets] if own else []
+        if not any(types):
+            return self.fetch(entry, targets, priority)
+        value = np.empty(entry.shape, np.float32)
+        self.fetch(entry, [value], priority)
+        for type_ in filter(None, types):
+            check_fits(entry.name, value, type_)
+        for target in targets:
+            if tensors.is_tensor(target):
+                tensors.write(value.reshape(-1), target)
+            else:
+                target[...] = value
 
     def lending(self, key: Any, filled: Any) -> AbstractContextManager[None]:
         """Have arrays pushed without a copy, if they change only when their answers are in.

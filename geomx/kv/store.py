@@ -111,7 +111,7 @@ class KVStore(ManyKeys):
 
         Raises:
             GeomxError: A key is initialised twice, is no integer or string, or mixes with keys of
-                the other type; or the value has no elements or is not numeric.
+                the other type; or the value has no elements or does not fit float32.
             NodeLost: A node of the job died.
         """
         if self.is_master_worker and not len(self._keys):
@@ -139,7 +139,7 @@ class KVStore(ManyKeys):
                 default that of initialisation, unless an accelerator changes it.
 
         Raises:
-            GeomxError: A key was never initialised, or a shape differs.
+            GeomxError: A key was never initialised, a shape differs, or float32 rounds an integer.
             NodeLost: A node of the job died.
             Left: The worker leaves the job, and all earlier steps are complete.
         """
@@ -180,7 +180,7 @@ class KVStore(ManyKeys):
             `out`, or the new array or arrays.
 
         Raises:
-            GeomxError: A key was never initialised, or a shape differs.
+            GeomxError: A key was never initialised, or a shape or type does not fit its value.
             NodeLost: A node of the job died, so that the value will never arrive.
         """
         if out is None:
@@ -192,7 +192,7 @@ class KVStore(ManyKeys):
             targets = devices(given)
             for target in targets:
                 self.check_shape(each, target.shape)
-            self.fetch(entry, targets, priority)
+            self.fill(entry, targets, priority)
         return out
 
     def pushpull(

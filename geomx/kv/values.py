@@ -14,6 +14,7 @@ from geomx.frameworks import tensors
 Key = int | str
 
 _MAX_KEY = 2**32 - 1
+_WHOLE = 2**24  # float32 holds all integers up to this one
 
 # The core's options by the attributes of MXNet's optimizers; None, and 0 for a bound, mean MXNet's
 # default.
@@ -90,7 +91,8 @@ def to_float32(key: Key, value: Any) -> NDArray[np.float32]:
         value: The array or tensor; returned itself if it is a float32 array on the host.
 
     Raises:
-        GeomxError: It is not numeric, or a finite value exceeds the range of float32.
+        GeomxError: It is not numeric, a finite value exceeds the range of float32, or float32 would
+            round an integer.
     """
     try:
         array = tensors.read(value) if tensors.is_tensor(value) else np.asarray(value)
@@ -102,11 +104,70 @@ def to_float32(key: Key, value: Any) -> NDArray[np.float32]:
         raise GeomxError(f"key {key!r}: an array of {array.dtype} is not made of numbers")
     with np.errstate(over="ignore"):
         cast = array.astype(np.float32)
-    if array.dtype.itemsize > 4 and not np.array_equal(np.isfinite(cast), np.isfinite(array)):
-        raise GeomxError(
-            f"key {key!r}: a value is too large for float32, the type in which values are sent"
-        )
+    if array.dtype.itemsize < 4:
+        return cast  # float32 holds all of their values
+    if array.dtype.kind == "f":
+        if not np.array_equal(np.isfinite(cast), np.isfinite(array)):
+            first = array[np.isfinite(cast) != np.isfinite(array)][0]
+            raise GeomxError(
+                f"key {key!r}: {first} is too large for float32, the type in which values are "
+                "sent: push smaller values"
+            )
+    elif array.size and not -_WHOLE <= int(array.min()) <= int(array.max()) <= _WHOLE:
+        wrong = ~_held(array, cast)
+        if wrong.any():
+            raise GeomxError(
+                f"key {key!r}: {array[wrong][0]} of {array.dtype} would be rounded to float32, the "
+                "type in which values are sent: push array.astype(numpy.float32) if it may be"
+            )
     return cast
+
+
+def _held(array: NDArray[Any], cast: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Return which integers of `array` are the same numbers in `cast`."""
+    inside = cast < 2.0 ** np.iinfo(array.dtype).max.bit_length()  # others cannot be cast back
+    held: NDArray[np.bool_] = inside & (np.where(inside, cast, 0).astype(array.dtype) == array)
+    return held
+
+
+def narrow(target: Any) -> str:
+    """Return the type of an array on the host that cannot hold every float32, or "" otherwise.
+
+    Args:
+        target: An array or a tensor.
+    """
+    if tensors.on_device(target):
+        return ""
+    type_ = tensors.look_at(target).type if tensors.is_tensor(target) else np.asarray(target).dtype
+    try:
+        dtype = np.dtype(type_)
+    except TypeError:
+        return ""  # bfloat16, whose range is that of float32
+    return dtype.name if dtype.kind in "iu" or dtype == np.float16 else ""
+
+
+def check_fits(key: Key, value: NDArray[np.float32], type: str) -> None:
+    """Check that the value of a key can be stored in a type; fractions may be cut off.
+
+    Args:
+        key: The key, for error messages.
+        value: What is to be stored.
+        type: See `narrow`.
+
+    Raises:
+        GeomxError: It would wrap around, or a finite value become infinite.
+    """
+    if type == "float16":
+        with np.errstate(over="ignore"):
+            fits = np.isfinite(value.astype(np.float16)) | ~np.isfinite(value)
+    else:
+        limits, whole = np.iinfo(type), np.trunc(value)
+        fits = (whole >= float(limits.min)) & (whole < 2.0 ** limits.max.bit_length())
+    if not fits.all():
+        raise GeomxError(
+            f"key {key!r}: its value {value[~fits].flat[0]:.10g} does not fit {type}, the type of "
+            "the array to fill: pull into an array of float32"
+        )
 
 
 def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str, Any]:

@@ -1,0 +1,119 @@
+"""Values that the key-value store cannot carry are refused, and others arrive as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geomx import kv
+from geomx.errors import GeomxError
+from geomx.kv.values import check_fits, narrow, to_float32
+
+INTEGERS = [np.dtype(kind + size) for kind in "iu" for size in "1248"]
+
+
+@pytest.fixture
+def alone() -> Iterator[kv.KVStore]:
+    """Return the store of a script that was not launched by geomx."""
+    store = kv.create()
+    yield store
+    store.close()
+
+
+def near_powers(dtype: np.dtype[Any]) -> st.SearchStrategy[int]:
+    """Return integers of a type, most of them where a type's numbers end or become sparse."""
+    limits = np.iinfo(dtype)
+    near = st.builds(
+        lambda power, by, sign: sign * (2**power + by),
+        st.integers(0, 64),
+        st.integers(-2, 2),
+        st.sampled_from([-1, 1]),
+    )
+    return near.filter(lambda number: limits.min <= number <= limits.max)
+
+
+@given(st.data(), st.sampled_from(INTEGERS))
+def test_integers_are_sent_as_they_are_or_refused(data: st.DataObject, dtype: Any) -> None:
+    numbers = data.draw(st.lists(near_powers(dtype), min_size=1, max_size=3))
+    array = np.array(numbers, dtype)
+    rounded = [number for number in numbers if int(np.float32(number)) != number]
+    if rounded:
+        with pytest.raises(GeomxError, match=rf"key 'w': {rounded[0]} of {dtype} would be rounded"):
+            to_float32("w", array)
+    else:
+        assert [int(number) for number in to_float32("w", array)] == numbers
+
+
+@given(st.data(), st.sampled_from(INTEGERS))
+def test_values_fit_an_integer_type_unless_it_wraps(data: st.DataObject, dtype: Any) -> None:
+    power = data.draw(st.integers(0, 70))
+    number = data.draw(st.sampled_from([-1, 1])) * (2**power + data.draw(st.integers(-2, 2)))
+    value = np.array([0, number], np.float32)
+    limits = np.iinfo(dtype)
+    if limits.min <= int(value[1]) <= limits.max:
+        check_fits("w", value, dtype.name)
+        assert int(value.astype(dtype)[1]) == int(value[1])
+    else:
+        with pytest.raises(GeomxError, match=f"key 'w': .* does not fit {dtype.name}"):
+            check_fits("w", value, dtype.name)
+
+
+@pytest.mark.parametrize(
+    ("array", "sum_", "what"),
+    [
+        (np.full(3, 200, np.uint8), None, ""),
+        (np.full(3, 200, np.uint8), 256, "256 does not fit uint8"),
+        (np.full(3, 7, np.uint16), -1, "-1 does not fit uint16"),
+        (np.full(3, 2**30, np.int32), 2**31, "2147483648 does not fit int32"),
+        (np.full(3, 5, np.int64), np.nan, "nan does not fit int64"),
+        (np.full(3, 60000, np.float16), 65504, ""),
+        (np.full(3, 60000, np.float16), 120000, "120000 does not fit float16"),
+        (np.full(3, 1, np.float16), np.inf, ""),
+        (np.ones(3, np.float64), 2**40, ""),
+    ],
+)
+def test_what_does_not_fit_the_array_to_fill_is_refused(
+    alone: kv.KVStore, array: Any, sum_: float | None, what: str
+) -> None:
+    alone.init("w", array)
+    assert np.array_equal(alone.pull("w", out=np.zeros_like(array)), array)
+    alone.push("w", array if sum_ is None else np.full(3, sum_, np.float32))
+    out = [np.zeros(3, np.float32), np.zeros_like(array)]
+    if what:
+        with pytest.raises(GeomxError, match=f"key 'w': its value {what}.*float32"):
+            alone.pull("w", out=out)
+        assert not np.any(out)  # none was filled
+        alone.pull("w", out=out[:1])
+    else:
+        alone.pull("w", out=out)
+        assert np.array_equal(out[1], array if sum_ is None else np.full(3, sum_, array.dtype))
+    assert np.array_equal(out[0], array if sum_ is None else np.full(3, sum_), equal_nan=True)
+
+
+def test_tensors_of_other_frameworks_are_checked_too(alone: kv.KVStore) -> None:
+    torch = pytest.importorskip("torch")
+    wrong = torch.full((2,), 2**24 + 1, dtype=torch.int64)
+    with pytest.raises(GeomxError, match="16777217 of int64 would be rounded"):
+        alone.init("w", wrong)
+    alone.init("w", torch.ones(2))
+    alone.push("w", torch.full((2,), 300.0))
+    for dtype, fits in [(torch.int8, False), (torch.int16, True), (torch.bfloat16, True)]:
+        out = torch.zeros(2, dtype=dtype)
+        if fits:
+            alone.pull("w", out=out)
+            assert out.tolist() == [300, 300]
+        else:
+            with pytest.raises(GeomxError, match="300 does not fit int8"):
+                alone.pull("w", out=out)
+            assert out.tolist() == [0, 0]
+
+
+def test_pushes_of_float32_cost_no_check() -> None:
+    array = np.zeros(3, np.float32)
+    assert to_float32("w", array) is array
+    assert not narrow(array)
