@@ -1,8 +1,11 @@
-"""Values that the key-value store cannot carry are refused, and others arrive as they are."""
+"""Values that the store cannot carry are refused, and so are keys of which workers disagree."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,8 @@ from hypothesis import strategies as st
 from geomx import kv
 from geomx.errors import GeomxError
 from geomx.kv.values import check_fits, narrow, to_float32
+from geomx.live.files import path
+from geomx.live.key_names import KeyNames, note_name
 
 INTEGERS = [np.dtype(kind + size) for kind in "iu" for size in "1248"]
 
@@ -117,3 +122,62 @@ def test_pushes_of_float32_cost_no_check() -> None:
     array = np.zeros(3, np.float32)
     assert to_float32("w", array) is array
     assert not narrow(array)
+
+
+# ---- keys ----
+
+
+def test_names_are_compared_once_the_first_worker_has_noted_them(tmp_path: Path) -> None:
+    stem = tmp_path / "first"
+    names = KeyNames(stem, "east/worker0", "west/worker1")
+    names.compare(0, "unknown")
+    for key, name in enumerate(["a", "b", 7]):
+        note_name(stem, key, name)
+    for key, name in enumerate(["a", "b", 7]):
+        names.compare(key, name)
+    what = "west/worker1 calls key 1 'a', and east/worker0 calls it 'b': .* in the same order"
+    with pytest.raises(GeomxError, match=what):
+        names.compare(1, "a")
+
+
+def test_names_of_an_earlier_run_are_not_compared(tmp_path: Path) -> None:
+    stem = tmp_path / "first"
+    note_name(stem, 0, "old")
+    names = KeyNames(stem, "east/worker0", "west/worker1")
+    names.forget()
+    names.compare(0, "new")
+    with path(stem, ".jsonl").open("a") as file:
+        file.write('{"started": 1.0}\n')
+    note_name(stem, 0, "new")
+    names.compare(0, "new")
+
+
+SCRIPT = """
+import sys
+import numpy as np
+from geomx import kv
+store = kv.create("dist_sync")
+turned = sys.argv[1] == "turned" and store.global_rank == 3
+for name in ["b", "a"] if turned else ["a", "b"]:
+    store.init(name, np.zeros(2, np.float32))
+store.push(["a", "b"], [np.full(2, 1, np.float32), np.full(2, 100, np.float32)])
+print("sums", *(store.pull(name)[0] for name in "ab"), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["simulate", "launch"])
+@pytest.mark.parametrize("order", ["same", "turned"])
+def test_keys_in_another_order_are_an_error(tmp_path: Path, verb: str, order: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "geomx", verb, "--", sys.executable, str(script), order]
+    ended = subprocess.run(
+        command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    if order == "same":
+        assert ended.returncode == 0, ended.stderr
+        assert "sums 4.0 400.0" in ended.stdout
+    else:
+        assert ended.returncode != 0
+        assert "worker1 calls key 0 'b', and beijing/worker0 calls it 'a'" in ended.stderr
