@@ -49,12 +49,13 @@ with without_collections():
 class KVStore(mx.kvstore.KVStore):
     """An `mx.kvstore.KVStore` on `geomx.kv.KVStore`, which documents the members."""
 
+    _updater: SimpleNamespace | None = None  # Gluon reads its `optimizer`
+    _told: Told | None = None  # of that optimizer, to servers that update
+
     def __init__(self, store: kv.KVStore, type: str) -> None:
         # MXNet's constructor, which needs a handle of its own store, is not called.
         self._store = store
         self._type = type
-        self._updater: SimpleNamespace | None = None  # Gluon reads its `optimizer`
-        self._told: Told | None = None  # of that optimizer
 
     def __del__(self) -> None:
         """There is no handle to free."""
