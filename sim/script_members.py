@@ -1,4 +1,4 @@
-"""Who takes part in the rounds of a simulated script: workers may leave, but none may be lost."""
+"""Membership in a simulated script: workers may leave the run early; losing a process ends it."""
 
 from __future__ import annotations
 

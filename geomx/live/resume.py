@@ -37,8 +37,9 @@ def asked(overrides: Sequence[str]) -> bool:
     new run, which only begins with what that one has learned (`geomx.live.checkpoint`).
     """
     given = {_key(override): override.partition("=")[2] for override in overrides}
-    if given.get(KEY, "null") == "null" or "network" not in given:
-        return given.get(KEY, "null") != "null"
+    continues = given.get(KEY, "null") != "null"
+    if not continues or "network" not in given:
+        return continues
     directory = Path(given[KEY])
     summary = _summary(directory)
     same = f"network={given['network']}" in _words(summary)
