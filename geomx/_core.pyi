@@ -905,9 +905,9 @@ class FabricWorker:
 
     def __init__(self, fabric: Fabric, node: int) -> None: ...
 
-    def declare(self, key: int, elements: int, shards: Sequence[tuple[int, int, int, int]]) -> None:
+    def declare(self, key: int, elements: int, shards: Sequence[tuple[int, int, int, int]], name: str = '') -> None:
         """
-        Declare a tensor and its shards: (offset, elements, global server, priority).
+        Declare a tensor and its shards: (offset, elements, global server, priority). All workers must call it `name`, unless that is empty.
         """
 
     def init(self, key: int, array: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], now_ns: int) -> None:

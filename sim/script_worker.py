@@ -242,7 +242,7 @@ class ScriptWorker:
     def _declare(self, asked: dict[str, Any]) -> None:
         key, shape, name = asked["key"], tuple(asked["shape"]), asked["name"]
         shards: list[Any] = [tuple(shard) for shard in asked["shards"]]
-        self._verbs.declare(key, math.prod(shape), shards)
+        self._verbs.declare(key, math.prod(shape), shards, name)
         self.keys[key] = name, shape
         self.simulation.declared(key, name, shape, shards)
 

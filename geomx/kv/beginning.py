@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from geomx.kv.keys import Entry, Keys
+from geomx.kv.keys import Keys
 from geomx.live.checkpoint import starting
 from geomx.live.exchange import Exchange
 from geomx.live.member import Member, naming_the_lost
@@ -43,18 +43,9 @@ class Beginning:
             return as_vector(array).copy()
         return self._checkpoint.value(key, array.size).copy()
 
-    def completed(self, exchange: Exchange, entry: Entry) -> int:
-        """Return the rounds that were completed when the value of a key has arrived.
-
-        Args:
-            exchange: The worker's.
-            entry: Entry of the key.
-
-        Raises:
-            GeomxError: The first worker calls this key something else.
-        """
-        self._member.compare(entry.key, entry.name)
-        since = exchange.go_on(entry.key) if self._member.late else 0
+    def completed(self, exchange: Exchange, key: int) -> int:
+        """Return the rounds that were completed when the value of a key has arrived."""
+        since = exchange.go_on(key) if self._member.late else 0
         return self._member.spec.rounds_before + since
 
     def load_states(self) -> None:

@@ -16,9 +16,7 @@ from geomx.kv.store import TYPES, KVStore
 from geomx.live import access
 from geomx.live.diagnosis import at_fault
 from geomx.live.exit_status import LOST
-from geomx.live.files import stem
 from geomx.live.journal import Notes
-from geomx.live.key_names import KeyNames
 from geomx.live.lifetime import LEAVE
 from geomx.live.member import Member
 from geomx.live.metering import meter
@@ -112,12 +110,6 @@ def _join(type: str) -> KVStore:
         if member.spec.workload is not None:
             remedy = "is trained by this run, not a script: give it to the scheduler, too, after --"
             raise ConfigError("workload", member.spec.workload[0], remedy)
-        leader = member.spec.cluster.workers[0]
-        first = member.node == leader
-        if NOTES in os.environ and not first:
-            folder = Path(os.environ[NOTES]).parent.parent
-            member.names = KeyNames(stem(folder, leader.name), leader.name, member.node.name)
-            member.names.forget()
         member.wire()
         notes = Notes(Path(os.environ[NOTES]), resumed=True) if NOTES in os.environ else None
         if notes is not None:
@@ -129,6 +121,7 @@ def _join(type: str) -> KVStore:
         if notes is not None:
             notes.metrics = metrics
             notes.started(member.started_s)
+            first = member.node == member.spec.cluster.workers[0]
             member.record = ScriptRecord(notes, member.loop, model=first)
     except BaseException:
         member.loop.close()

@@ -110,8 +110,8 @@ class KVStore(ManyKeys):
             value: An array, or for a list of keys a list of arrays.
 
         Raises:
-            GeomxError: A key is initialised twice, is no integer or string, mixes with keys of the
-                other type, or is another one at the first worker; or its value is unfit.
+            GeomxError: A key is initialised twice, is no integer or string, or mixes with keys of
+                the other type; or the value has no elements or does not fit float32.
             NodeLost: A node of the job died.
         """
         if self.is_master_worker and not len(self._keys):
@@ -125,7 +125,7 @@ class KVStore(ManyKeys):
                 self.member.loop.request(entry.key)
         for entry in entries:
             self.exchange.wait(entry.key)
-            self._rounds = max(self._rounds, self._beginning.completed(self.exchange, entry))
+            self._rounds = max(self._rounds, self._beginning.completed(self.exchange, entry.key))
             self.member.goes_on(self._rounds)
 
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:

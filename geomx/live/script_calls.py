@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from geomx import _core
-from geomx.live.key_names import KeyNames
 from geomx.live.script_record import ScriptRecord
 
 FOREVER_S = 1e8
@@ -33,7 +32,6 @@ class ScriptCalls:
         virtual: Whether the run is simulated.
         on_evaluated: Records the script's own evaluations; None: there is no record.
         record: Notes the script's steps; None: nothing is noted.
-        names: What the first worker calls its keys; None: this one is the first, or it is unknown.
     """
 
     virtual = False
@@ -41,7 +39,6 @@ class ScriptCalls:
     steps: int
     on_evaluated: Evaluated | None
     record: ScriptRecord | None = None
-    names: KeyNames | None = None
 
     def now(self) -> float:
         """Return the seconds since the start of the run."""
@@ -58,15 +55,6 @@ class ScriptCalls:
         self.loop.declare(key, math.prod(shape), list(shards), f"key {name!r}")
         if self.record is not None:
             self.record.declares((key, str(name), shape, shards))
-
-    def compare(self, key: int, name: int | str) -> None:
-        """Check that the first worker also calls a tensor `name`, when its value has arrived.
-
-        Raises:
-            GeomxError: It calls it something else.
-        """
-        if self.names is not None:
-            self.names.compare(key, name)
 
     def plans(self, steps: int) -> None:
         """Note the number of local steps; of the slowest worker, if they are planned by speed."""

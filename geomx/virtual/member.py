@@ -6,12 +6,10 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import cast
 
 from geomx import _core
 from geomx.errors import GeomxError
-from geomx.live.key_names import KeyNames, note_name
 from geomx.live.member import Member
 from geomx.live.spec import Spec
 from geomx.virtual import wire
@@ -27,9 +25,6 @@ class VirtualMember(Member):
         # The loop has the methods that a worker's process uses.
         super().__init__(cast(_core.Loop, loop), Spec.from_json(loop.experiment), name, {})
         self._simulator = loop
-        first = self.spec.cluster.workers[0].name
-        self._keys = Path(os.environ[wire.SOCKET]).with_name("keys")
-        self.names = None if name == first else KeyNames(self._keys, first, name)
 
     @classmethod
     def of_environment(cls) -> VirtualMember:
@@ -58,16 +53,7 @@ class VirtualMember(Member):
         name: int | str,
     ) -> None:
         """See `Member.declare`."""
-        if self.names is None:
-            with self.uncounted():
-                note_name(self._keys, key, name)
         self._simulator.declare(key, shape, shards, str(name))
-
-    def compare(self, key: int, name: int | str) -> None:
-        """See `Member.compare`."""
-        if self.names is not None:
-            with self.uncounted():
-                super().compare(key, name)
 
     def plans(self, steps: int) -> None:
         """See `Member.plans`."""

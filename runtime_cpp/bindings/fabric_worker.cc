@@ -57,8 +57,9 @@ class FabricWorker {
  public:
   FabricWorker(Fabric& fabric, NodeId id) : fabric_(fabric), id_(id) { worker(); }
 
-  void Declare(Key key, std::uint64_t elements, const ShardTuples& tuples) {
-    worker().Declare(key, elements, Shards(tuples));
+  void Declare(Key key, std::uint64_t elements, const ShardTuples& tuples, const std::string& name) {
+    const std::uint32_t digest = name.empty() ? 0 : NameDigest(name);
+    worker().Declare(key, elements, Worker::Cut(key, elements, Shards(tuples), digest));
   }
   void Init(Key key, const Input& array, Time now) {
     const auto value = PushedValues(array).Of(key, worker().Elements(key));
@@ -140,8 +141,9 @@ void init_fabric_worker(nb::module_& m) {
       "The verbs of a simulated worker, called at their virtual times. What they lead to are notices of\n"
       "the fabric: value, reply, released, state.")
       .def(nb::init<Fabric&, NodeId>(), "fabric"_a, "node"_a, nb::keep_alive<1, 2>())
-      .def("declare", &FabricWorker::Declare, "key"_a, "elements"_a, "shards"_a,
-           "Declare a tensor and its shards: (offset, elements, global server, priority).")
+      .def("declare", &FabricWorker::Declare, "key"_a, "elements"_a, "shards"_a, "name"_a = "",
+           "Declare a tensor and its shards: (offset, elements, global server, priority). All workers must "
+           "call it `name`, unless that is empty.")
       .def("init", &FabricWorker::Init, "key"_a, "array"_a.noconvert(), "now_ns"_a,
            "Set the initial value of a tensor for all nodes.")
       .def("request", &FabricWorker::Request, "key"_a, "now_ns"_a,

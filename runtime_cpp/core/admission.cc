@@ -11,9 +11,12 @@ std::string NameOf(const Header& header) {
   return "key " + std::to_string(header.key) + " (piece " + std::to_string(header.shard) + ")";
 }
 
-bool Same(const ShardInfo& info, const Header& header) {
-  return info.elements == header.shard_elements && info.offset == header.offset &&
-         info.server == header.server;
+bool Same(const ShardInfo& info, const ShardInfo& other) {
+  return info.elements == other.elements && info.offset == other.offset && info.server == other.server;
+}
+
+bool OtherName(const ShardInfo& info, const ShardInfo& other) {
+  return info.name != other.name && info.name != 0 && other.name != 0;
 }
 
 }  // namespace
@@ -24,7 +27,12 @@ std::string Admission::Mismatch(NodeId from, const Header& header, const ShardTe
     const Peer* found = node_.FindPeer(id);
     return found == nullptr ? config.name : found->name;
   };
-  if (Same(terms.info, header)) return {};
+  const ShardInfo info = header.shard_info();
+  if (OtherName(terms.info, info)) {
+    return NameOf(header) + " has another name at " + name(from) + " than at " + name(terms.set_by) +
+           ": all workers must initialise the same keys in the same order";
+  }
+  if (Same(terms.info, info)) return {};
   const std::string elements = NameOf(header) + " has " + std::to_string(header.shard_elements) +
                                " elements at " + name(from);
   if (terms.info.elements == header.shard_elements) {

@@ -51,7 +51,7 @@ void Archive::One(Header& header) {
 }
 
 void Archive::One(ShardInfo& shard) {
-  (*this)(shard.key, shard.index, shard.offset, shard.elements, shard.server, shard.priority);
+  (*this)(shard.key, shard.index, shard.offset, shard.elements, shard.server, shard.priority, shard.name);
 }
 
 // Messages to several peers share the memory of their payload, which stays where it is while a state

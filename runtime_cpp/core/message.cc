@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/crc32c.h"
+
 namespace geomx {
 namespace {
 
@@ -67,6 +69,10 @@ const char* Inconsistency(const Header& header) {
 }
 
 }  // namespace
+
+std::uint32_t NameDigest(std::string_view name) {
+  return std::max(1u, Crc32c(std::as_bytes(std::span(name))) & kMaxSteps);
+}
 
 WireHeader SerializeHeader(const Header& header) {
   WireHeader out{};

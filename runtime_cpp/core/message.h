@@ -85,17 +85,26 @@ struct Header {
   std::uint32_t slices = 0;
   std::uint32_t reliable = 0;    // how many of the slices travel on channel 0
   std::uint32_t server = 0;      // index of the global server that holds the shard
-  // Of pushes: local steps that the workers in this value have made for it, all of them together.
+  // Of pushes: local steps that the workers in this value have made for it, all of them together. Of
+  // what is about initial values: digest of the tensor's name.
   std::uint32_t steps = 0;
   std::uint64_t offset = 0;      // the shard's first element within its tensor; below 2^kOffsetBits
   float loss = std::numeric_limits<float>::quiet_NaN();  // the worker's last training loss
   std::uint32_t payload_bytes = 0;
 
   Turn turn() const { return {round, (flags & kLast) != 0}; }
+  // About a value before any push: the value itself, or a request for it.
+  bool initial() const {
+    return kind == Kind::kInit || kind == Kind::kPullRequest || (kind == Kind::kValue && (flags & kPlain) != 0);
+  }
   ShardInfo shard_info() const {
-    return {key, shard, offset, shard_elements, server, priority};
+    return {key, shard, offset, shard_elements, server, priority, initial() ? steps : 0};
   }
 };
+
+// A number for the name of a tensor, by which members that mean different tensors by one key notice
+// it. Never 0, and small enough for `Header::steps`: of so many different names, one has another's.
+std::uint32_t NameDigest(std::string_view name);
 
 // Returns true for training traffic, which byte counts are of. Everything else is control:
 // membership, instructions, and initial values.
@@ -166,6 +175,7 @@ inline Header ShardHeader(Kind kind, const ShardInfo& shard) {
   header.shard_elements = shard.elements;
   header.server = shard.server;
   header.priority = shard.priority;
+  if (header.initial()) header.steps = shard.name;
   return header;
 }
 

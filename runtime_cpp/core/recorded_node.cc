@@ -166,7 +166,7 @@ void RecordedNode::AddValue(Key key, const float* value, const std::shared_ptr<c
 void RecordedNode::Declare(Key key, std::uint64_t elements, const Worker::SharedShards& shards) {
   if (journal_) {
     RecordWriter record(RecordKind::kDeclare);
-    record.Put(key).Put(elements);
+    record.Put(key).Put(elements).Put(shards->front().name);
     for (const ShardInfo& shard : *shards) {
       record.Put(shard.offset).Put(shard.elements).Put(shard.server).Put(shard.priority);
     }

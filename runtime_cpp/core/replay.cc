@@ -249,6 +249,7 @@ void Replay::ApplyVerb(RecordKind kind, RecordReader& record) {
 
 void Replay::Declare(Key key, RecordReader& record) {
   const auto elements = record.Get<std::uint64_t>();
+  const auto name = record.Get<std::uint32_t>();
   std::vector<ShardInfo> shards;
   while (!record.empty()) {
     ShardInfo& shard = shards.emplace_back();
@@ -257,7 +258,7 @@ void Replay::Declare(Key key, RecordReader& record) {
     shard.server = record.Get<std::uint32_t>();
     shard.priority = record.Get<std::int32_t>();
   }
-  node_.worker().Declare(key, elements, std::move(shards));
+  node_.worker().Declare(key, elements, Worker::Cut(key, elements, std::move(shards), name));
 }
 
 void Replay::Resume(Time now) {

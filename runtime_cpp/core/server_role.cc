@@ -144,6 +144,7 @@ void ServerRole::SendCurrent(const SummedShard& shard, Header header, Round roun
   header.offset = shard.terms.info.offset;  // a request may say what it likes
   header.server = shard.terms.info.server;
   header.shard_elements = shard.terms.info.elements;
+  header.steps = shard.terms.info.name;
   if (header.merge_count == 0) header.merge_count = node_.config().quorum;
   Send(header, value, targets, now);
 }

@@ -55,6 +55,7 @@ struct ShardInfo {
   std::uint32_t elements = 0;
   std::uint32_t server = 0;    // which global server holds it (index, not node id)
   std::int32_t priority = 0;   // larger leaves first, on every hop and in both directions
+  std::uint32_t name = 0;      // of what the tensor is called (NameDigest); 0: unknown
 };
 
 }  // namespace geomx

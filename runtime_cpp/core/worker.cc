@@ -16,12 +16,13 @@ constexpr std::uint64_t kNonFiniteTold = 3;  // pushes of a worker that are repo
 
 }  // namespace
 
-Worker::SharedShards Worker::Cut(Key key, std::uint64_t elements, std::vector<ShardInfo> shards) {
+Worker::SharedShards Worker::Cut(Key key, std::uint64_t elements, std::vector<ShardInfo> shards, std::uint32_t name) {
   std::uint64_t covered = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     ShardInfo& shard = shards[i];
     shard.key = key;
     shard.index = static_cast<std::uint32_t>(i);
+    shard.name = name;
     if (shard.offset != covered || shard.elements == 0) {
       throw std::invalid_argument("shards of key " + std::to_string(key) + " do not cover it");
     }
@@ -124,8 +125,7 @@ void Worker::Send(Tensor& tensor, const Push& push, Time now) {
   }
 }
 
-void Worker::Request(Key key, Time now) {
-  (void)now;
+void Worker::Request(Key key, Time) {
   Tensor& tensor = this->tensor(key);
   if (tensor.waiting) return;  // an answer is on its way
   if (tensor.has_value) {

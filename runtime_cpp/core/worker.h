@@ -39,9 +39,10 @@ class Worker final : public RoleLogic {
   // A tensor's shards; shared by the workers of a simulation.
   using SharedShards = std::shared_ptr<const std::vector<ShardInfo>>;
 
-  // Sets the key and numbers of shards. Throws std::invalid_argument unless they cover the tensor
-  // in order.
-  static SharedShards Cut(Key key, std::uint64_t elements, std::vector<ShardInfo> shards);
+  // Sets the key, the numbers and the name (NameDigest; 0: unknown) of shards. Throws
+  // std::invalid_argument unless they cover the tensor in order.
+  static SharedShards Cut(Key key, std::uint64_t elements, std::vector<ShardInfo> shards,
+                          std::uint32_t name = 0);
 
   // Declares a tensor and its shards, which `Cut` has returned. A repeated declaration must be
   // equal; throws std::invalid_argument otherwise.

@@ -130,7 +130,7 @@ Loop::Declared& Loop::FindTensor(Key key, std::size_t elements) {
 void Loop::Declare(Key key, std::uint64_t elements, std::vector<ShardInfo> shards,
                    const std::string& name) {
   Driver& driver = state_->driver;
-  auto cut = Worker::Cut(key, elements, std::move(shards));
+  auto cut = Worker::Cut(key, elements, std::move(shards), name.empty() ? 0 : NameDigest(name));
   const auto declare = [&driver, key, elements, cut = std::move(cut), name] {
     driver.node().Declare(key, elements, cut);
     if (!name.empty()) driver.Name(key, name);

@@ -124,6 +124,38 @@ TEST(OtherSizesOfAShardAreRefused) {
   }
 }
 
+// Workers that mean different tensors by one key are noticed even if the shapes are equal.
+TEST(AnotherNameOfAKeyIsRefused) {
+  for (const std::size_t other : {1u, 3u}) {   // in the party of the first worker, and in another
+    for (const bool early : {false, true}) {  // it asks before there is a value
+      Cluster f(1, Plan{});
+      for (const NodeId id : f.workers) {
+        const std::uint32_t name = NameDigest(id == f.workers[other] ? "bias" : "weight");
+        f.Do(id, [=](Node& node, Time) {
+          node.worker().Declare(0, 10, Worker::Cut(0, 10, {{.elements = 4}, {.offset = 4, .elements = 6}}, name));
+        });
+      }
+      const auto ask = [&](NodeId id) {
+        f.Do(id, [](Node& node, Time now) { node.worker().Request(0, now); });
+        f.Drive();
+      };
+      if (early) ask(f.workers[other]);
+      f.Init(0, std::vector<float>(10, 3.0f));
+      f.Drive();
+      for (const NodeId id : f.workers) ask(id);
+      const auto errors = f.Events(f.servers[other / 2], Event::Kind::kPeerError);
+      CHECK_EQ(f.Count(Event::Kind::kPeerError), errors.size());
+      CHECK(!errors.empty());
+      if (errors.empty()) continue;
+      CHECK_EQ(errors.front().peer, f.workers[other]);
+      CHECK_EQ(errors.front().reason,
+               "key 0 (piece 0) has another name at " + Cluster::Name(f.workers[other]) + " than at " +
+                   Cluster::Name(other == 1 ? f.workers[0] : f.globals[0]) +
+                   ": all workers must initialise the same keys in the same order");
+    }
+  }
+}
+
 // A worker represents one worker, and a local server at most its party; otherwise, one of them could
 // complete a round alone.
 TEST(MergeCountsAboveTheNumberOfWorkersAreRefused) {
