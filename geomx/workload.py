@@ -23,7 +23,7 @@ class TensorSpec:
 
     Attributes:
         name: Unique name, used in ``parameters.npz``.
-        shape: Dimensions.
+        shape: Dimensions, 1 or more each; none of a single number.
         layer: Index into `Workload.layers` of the layer that uses it.
     """
 
@@ -46,8 +46,8 @@ class Layer:
 
     Attributes:
         name: For the timeline.
-        forward_s: Seconds of the forward pass on a worker of speed 1.0.
-        backward_s: Seconds of the backward pass; the layer's gradients appear at its end.
+        forward_s: Seconds of the forward pass on a worker of speed 1.0, 0 or more.
+        backward_s: The same of the backward pass, at whose end the layer's gradients appear.
     """
 
     name: str
@@ -60,7 +60,8 @@ class Model(Protocol):
 
     `parameters` and `gradients` are arrays of the framework (numpy arrays or MXNet NDArrays) in key
     order, updated in place: a live worker pushes and pulls them directly, the simulator loads a
-    simulated worker's values into them before each step.
+    simulated worker's values into them before each step. Both modes refuse other results than
+    these methods promise; arrays are checked in the first steps.
     """
 
     parameters: Sequence[Any]
@@ -121,7 +122,7 @@ class Workload:
     """A training job, described by what the network sees of it.
 
     Attributes:
-        name: As in ``workload=NAME``.
+        name: As in ``workload=NAME``, under which it is registered.
         layers: In forward order.
         tensors: In key order (forward order of layers).
         batch_size: Samples per worker and step.

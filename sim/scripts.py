@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import simpy
 
@@ -36,6 +37,7 @@ from geomx.sim.shadows import Shadows
 from geomx.sim.simulation import Simulation
 from geomx.tracking.begin import begin
 from geomx.training.pace import NS
+from geomx.workload import Model
 
 
 class ScriptSimulation(Simulation):
@@ -52,6 +54,7 @@ class ScriptSimulation(Simulation):
     """
 
     members_of = ScriptMembers.of
+    model_of = staticmethod(lambda workload, seed: cast(Model, object()))  # the script has it
 
     def __init__(
         self,

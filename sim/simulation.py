@@ -32,6 +32,7 @@ from geomx.network.steps import draws_steps
 from geomx.options.costs import WORK, CodecCosts
 from geomx.pages import page
 from geomx.plugin.parts import as_vector
+from geomx.plugin.workloads import model_of
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.scenario.events import PLACES
@@ -85,6 +86,7 @@ class Simulation:
     """
 
     members_of = Members.of
+    model_of = staticmethod(model_of)
 
     def __init__(self, experiment: Experiment, recorder: Recorder) -> None:
         self.env = Clock()
@@ -100,14 +102,10 @@ class Simulation:
         self._codecs = dict(experiment.costs.codecs)
         self.costs = {work: self._cost_of(work) for work in WORK}
         workload = experiment.workload
-        self.model: Model | None = workload.model(experiment.seed) if experiment.numerics else None
+        self.model = self.model_of(workload, experiment.seed) if experiment.numerics else None
+        model, keys = self.model, range(len(workload.tensors))
         self.initial = (
-            [
-                as_vector(self.model.get(self.model.parameters, k))
-                for k in range(len(workload.tensors))
-            ]
-            if self.model is not None
-            else None
+            None if model is None else [as_vector(model.get(model.parameters, key)) for key in keys]
         )
         self.shards = shards(experiment.cluster, experiment.selection, workload.tensors)
         placed = zip(workload.tensors, self.shards, strict=True)

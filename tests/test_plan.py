@@ -110,7 +110,7 @@ STRANGERS = ["plan.sync=[fsa,mute]", "plan.accel=[cutter,sevens,idle]", "plan.jo
 @pytest.fixture
 def registry(tiny: TinyWorkload, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Registry:
     """Return the installed plugins, those above, and a fast workload with numerics."""
-    longer = replace(tiny, iterations=40)
+    longer = replace(tiny, name="quick", iterations=40)
 
     @geomx.hookimpl
     def geomx_register(register: Register) -> None:

@@ -25,6 +25,7 @@ from geomx.experiment.experiment import Experiment
 from geomx.options.costs import LayerTimes
 from geomx.plugin.registration import Choice
 from geomx.plugin.registry import Registry
+from geomx.plugin.workloads import model_of
 
 UNCOUNTED = 3  # initial steps, in which the framework prepares itself
 START_TIMEOUT_S = 120.0
@@ -136,7 +137,7 @@ def _steps(
     choice: Choice, seed: int, rank: int, workers: int, seconds: float, barrier: Any
 ) -> list[Step]:
     workload = Registry.discover().workload(*choice)
-    model = workload.model(seed)
+    model = model_of(workload, seed)
     keys_of: list[list[int]] = [[] for _ in workload.layers]
     for key, tensor in enumerate(workload.tensors):
         keys_of[tensor.layer].append(key)

@@ -71,8 +71,8 @@ def build_experiment(
     experiment = Experiment(
         mode=root.mode,
         seed=root.seed,
-        iterations=root.iterations or trained.iterations,
-        evaluate_every=root.evaluate_every or trained.evaluate_every,
+        iterations=int(root.iterations or trained.iterations),
+        evaluate_every=int(root.evaluate_every or trained.evaluate_every),
         numerics=numerics,
         cluster=cluster,
         workload=trained,

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from geomx.workload import TensorSpec, Workload
 
 
-@dataclass(frozen=True)
-class ScriptWorkload(Workload):
-    """What a script trains; only the script itself has the model."""
-
-    def model(self, seed: int) -> Any:
-        """Return what stands for the model: values are real."""
-        return object()
-
-
-def of(command: Sequence[str]) -> ScriptWorkload:
+def of(command: Sequence[str]) -> Workload:
     """Return the workload of a script that has not initialised any tensor yet.
 
     Args:
@@ -27,7 +17,7 @@ def of(command: Sequence[str]) -> ScriptWorkload:
     """
     words = [Path(word).name for word in command]
     name = next((word for word in words[1:] if word.endswith(".py")), words[0])
-    return ScriptWorkload(name, (), (), batch_size=0, samples=0, iterations=0)
+    return Workload(name, (), (), batch_size=0, samples=0, iterations=0)
 
 
 def with_tensors(workload: Workload, declared: Iterable[tuple[str, Sequence[int]]]) -> Workload:

@@ -91,7 +91,7 @@ class Spec:
             sync=experiment.selection.sync,
             accel=experiment.selection.accel,
             workload=None if script else workload,
-            times_s=tuple((layer.forward_s, layer.backward_s) for layer in layers),
+            times_s=tuple((float(layer.forward_s), float(layer.backward_s)) for layer in layers),
             seed=experiment.seed,
             iterations=experiment.iterations,
             evaluate_every=experiment.evaluate_every,
@@ -102,7 +102,9 @@ class Spec:
             metrics=experiment.metrics,
             scenario=experiment.scenario,
             tcp=experiment.tcp,
-            tensors=None if script else tuple(experiment.workload.tensors),
+            tensors=None
+            if script
+            else tuple(_tensor(t.name, t.shape, t.layer) for t in experiment.workload.tensors),
         )
 
     @property

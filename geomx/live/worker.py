@@ -32,12 +32,12 @@ from geomx.live.journal import Notes, Span
 from geomx.live.member import Member
 from geomx.live.step_notes import Past, StepNotes
 from geomx.plugin.parts import as_vector, optimizer_text
+from geomx.plugin.workloads import model_of
 from geomx.training.flights import Answer, Flights
 from geomx.training.pace import NS, Pace
 from geomx.training.passes import Backward, Forward, evaluates, passes
 from geomx.training.step_times import StepTimes
 from geomx.training.steps import Steps, computing_s
-from geomx.workload import Model
 
 
 class LiveWorker:
@@ -60,7 +60,7 @@ class LiveWorker:
         self._notes = notes
         self._rank = spec.cluster.workers.index(member.node)
         self._workload = workload = member.registry.workload(*spec.workload)
-        self._model: Model | None = workload.model(spec.seed) if spec.numerics else None
+        self._model = model_of(workload, spec.seed) if spec.numerics else None
         self._exchange = exchange_of(member.loop, self._model.parameters if self._model else ())
         self._keys = range(len(workload.tensors))
         times_s = spec.times_s if spec.runtime.pace else [(0.0, 0.0)] * len(workload.layers)
@@ -347,10 +347,10 @@ class LiveWorker:
         """Apply this worker's own optimizer to a tensor."""
         if self._model is None:
             return
-        weight = self._model.get(self._model.parameters, key)
+        weight = as_vector(self._model.get(self._model.parameters, key))
         gradient = self._model.get(self._model.gradients, key)
-        optimizer.update(as_vector(weight), as_vector(gradient))
-        self._model.set(key, weight)
+        optimizer.update(weight, as_vector(gradient))
+        self._model.set(key, weight.reshape(gradient.shape))
 
     def _take_spans(self) -> list[Span]:
         return [

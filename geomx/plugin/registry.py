@@ -41,6 +41,7 @@ from geomx.plugin.composition import extended, part_of
 from geomx.plugin.registration import DEFAULT_SYNC, KINDS, Broken, Choice, Options, Plugin, Register
 from geomx.plugin.selection import Built, Selection
 from geomx.plugin.sync import SyncPolicy
+from geomx.plugin.workloads import check_workload
 from geomx.workload import Workload
 
 ENTRY_POINTS = "geomx"
@@ -281,13 +282,14 @@ class Registry:
         Raises:
             ConfigError: The name or an option is unknown, a value is out of range, or data is
                 missing.
-            PluginError: Its factory failed or returned something else.
+            PluginError: Its factory failed, or returned something else or an invalid workload.
         """
         built = self._build("workload", "workload", (name, options)).instance
         if not isinstance(built, Workload):
             raise PluginError(
                 f"workload {name}: its factory returned {type(built).__name__}, not a Workload"
             )
+        check_workload(name, built)
         return built
 
     def network(self, name: str, options: Options) -> Any:

@@ -15,6 +15,7 @@ from geomx.errors import GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.native_parts import training_optimizers
 from geomx.plugin.parts import as_vector, optimizer_text
+from geomx.plugin.workloads import model_of
 from geomx.results.files import read_table
 
 Values = NDArray[np.float32]
@@ -96,7 +97,7 @@ def replay(experiment: Experiment, folder: Path) -> dict[str, Values]:
     """
     cluster, workload = experiment.cluster, experiment.workload
     workers = [worker.name for worker in cluster.workers]
-    model = workload.model(experiment.seed)
+    model = model_of(workload, experiment.seed)
     spec, _ = training_optimizers(cluster, experiment.selection, workload.optimizer)
     assert spec is not None
     keys = range(len(workload.tensors))
