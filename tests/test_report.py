@@ -147,7 +147,7 @@ def test_an_aborted_run_shows_the_reason_and_its_results(tmp_path: Path) -> None
     assert "Timeline" in text
 
 
-@pytest.mark.parametrize("head", [header(), {}], ids=["header", "nothing"])
+@pytest.mark.parametrize("head", [header(), {"schema": 1, "mode": "sim"}], ids=["all", "least"])
 def test_a_run_without_results_has_a_page(tmp_path: Path, head: dict) -> None:
     recorder = Recorder(tmp_path, head, render=render)
     recorder.python({"accel mine: geomx_codec": (3, 0.5, 0.25)})

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -19,13 +20,15 @@ import rich.console
 import geomx.errors
 from geomx.network.topology import to_cluster
 from geomx.pages.page import render
-from geomx.results.files import Row, Table, plain, read_table
+from geomx.results.files import Row, Table, plain, read_network, read_table
 from geomx.results.prediction import compare
-from geomx.results.recorder import UNFINISHED, Recorder
-from geomx.results.results import Results
+from geomx.results.recorder import Recorder
+from geomx.results.results import UNFINISHED, Results
 from geomx.results.tables import comparison_table
 from geomx.results.trace import Span, Timeline
+from geomx.results.trace import read as read_timeline
 from geomx.results.traffic import EdgeTraffic
+from geomx.study.variants import Variant, finished
 from geomx.terminal import progress
 from tests.report_fixture import graph, header, record, run
 
@@ -191,7 +194,31 @@ def test_an_aborted_run_keeps_results_and_the_reason(tmp_path: Path) -> None:
         ("summary.json", b'{"schema": ', "is damaged: Expecting value"),
         ("summary.json", b"[1, 2]", "is damaged: it holds no object"),
         ("iterations.csv", b"\xb1\x00", "is damaged: 'utf-8' codec can't decode"),
-        ("iterations.csv", b"worker,iteration\na/worker0\n", "is damaged: zip()"),
+        ("summary.json", b"{}", "is damaged: it has no schema, which"),
+        ("summary.json", b'{"schema": 1}', "is damaged: it has no mode, which"),
+        (
+            "summary.json",
+            b'{"schema": 2, "geomx": "9.1"}',
+            f"has schema 2, and geomx {geomx.__version__} reads schema 1: read the run with "
+            "geomx 9.1, or repeat it",
+        ),
+        ("iterations.csv", b"", "is damaged: its first line lacks the column worker;"),
+        ("links.csv", b"source,target\n", "is damaged: its first line lacks the column kind;"),
+        (
+            "evaluations.csv",
+            b"time_s,iteration,accuracy,loss\n1.0,3\n",
+            "is damaged: line 2: 2 fields, and 4 columns; copy the run's folder anew, or repeat",
+        ),
+        (
+            "evaluations.csv",
+            b"time_s,iteration,accuracy,loss\n1.0,3,0.5,0.",
+            "is damaged: it ends within line 2;",
+        ),
+        (
+            "evaluations.csv",
+            b"time_s,iteration,accuracy,loss\n1.0,3,0.5,x\n",
+            "is damaged: line 2: could not convert string to float: 'x';",
+        ),
     ],
 )
 def test_a_damaged_file_is_named(name: str, content: bytes, sentence: str, tmp_path: Path) -> None:
@@ -203,13 +230,40 @@ def test_a_damaged_file_is_named(name: str, content: bytes, sentence: str, tmp_p
         Results.load(tmp_path)
 
 
+@pytest.mark.parametrize(("read", "what"), [(read_timeline, "timeline"), (read_network, "network")])
+def test_json_of_something_else_is_damaged(read: Any, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    for content in ("{}", '{"traceEvents": [3], "nodes": 1, "edges": 2}'):
+        path.write_text(content)
+        wanted = re.escape(f"{path} is damaged: it holds no {what} (")
+        with pytest.raises(geomx.errors.GeomxError, match=wanted):
+            read(path)
+
+
+def test_a_study_runs_a_variant_again_whose_results_cannot_be_read(tmp_path: Path) -> None:
+    run(tmp_path)
+    summary, file = Results.load(tmp_path).summary, tmp_path / "summary.json"
+    file.write_text(json.dumps({**summary, "geomx": geomx.__version__, "words": ["seed=1"]}))
+    variant = Variant(("seed=1",), (), tmp_path)
+    assert finished(variant)
+    (tmp_path / "iterations.csv").write_text("")
+    assert not finished(variant)
+
+
+def test_tables_of_older_versions_have_fewer_edges_columns(tmp_path: Path) -> None:
+    run(tmp_path)
+    (tmp_path / "edges.csv").write_text("source,target,bytes,busy_s,utilisation\na,b,3,0.5,0.1\n")
+    assert Results.load(tmp_path).edges[0]["bytes"] == 3
+
+
 @pytest.mark.slow
 def test_a_killed_process_has_written_its_rows(tmp_path: Path) -> None:
     script = (
         "import os, sys, pathlib\n"
         "from geomx.pages.page import render\n"
         "from geomx.results.recorder import Recorder\n"
-        "recorder = Recorder(pathlib.Path(sys.argv[1]), {'schema': 1}, render=render)\n"
+        "header = {'schema': 1, 'mode': 'sim'}\n"
+        "recorder = Recorder(pathlib.Path(sys.argv[1]), header, render=render)\n"
         "for i in range(7):\n"
         "    recorder.iteration('a/worker0', 'a', i, i, 0.5, 0.5, i + 1, 1.0, 32)\n"
         "recorder.evaluation(7.0, 6, 0.5, 1.0)\n"

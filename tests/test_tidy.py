@@ -141,7 +141,7 @@ ROOMS = {
     "scenario": "cluster errors options",
     "training": "cluster errors plugin",
     "workloads": "errors frameworks options plugin workload",
-    "results": "cluster errors network terminal",
+    "results": "cluster errors network terminal version",
     "pages": "cluster errors results terminal",
     "tracking": "experiment plugin results",
     "metrics": "cluster errors results terminal",

@@ -21,10 +21,8 @@ from geomx.options.schema import (
 from geomx.plugin.parts import optimizer_text
 from geomx.plugin.selection import Selection
 from geomx.scenario import Program, Scenario, ScenarioEvent
-from geomx.version import __version__
+from geomx.version import SUMMARY_SCHEMA, __version__
 from geomx.workload import Workload
-
-SCHEMA = 1
 
 
 @dataclass
@@ -119,7 +117,7 @@ class Experiment:
         """Return the part of ``summary.json`` that is known before the run."""
         sync, options = self.selection.sync
         return {
-            "schema": SCHEMA,
+            "schema": SUMMARY_SCHEMA,
             "geomx": __version__,
             "mode": self.mode,
             "seed": self.seed,

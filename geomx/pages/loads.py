@@ -85,7 +85,7 @@ def sampled(path: Path, chosen: Sequence[Edge]) -> Loads:
         chosen: The edges.
     """
     lines: dict[Edge, list[tuple[float, float]]] = defaultdict(list)
-    for row in read_table(path):
+    for row in read_table(path, ("time_s", "source", "target", "load_mbps")):
         if (edge := (row["source"], row["target"])) in chosen:
             lines[edge].append((row["time_s"], row["load_mbps"]))
     return Loads(lines)

@@ -14,8 +14,7 @@ from geomx.errors import ConfigError, GeomxError
 from geomx.pages import page
 from geomx.results.files import read_network, write_text
 from geomx.results.folders import runs_in
-from geomx.results.recorder import UNFINISHED
-from geomx.results.results import Results
+from geomx.results.results import UNFINISHED, Results
 from geomx.results.steps import measured
 from geomx.results.trace import Timeline
 

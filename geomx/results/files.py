@@ -169,11 +169,24 @@ class Table:
             writer.writerows(row.values() for row in self.rows)
 
 
-def read_table(path: Path) -> list[Row]:
-    """Read a file of `Table`, without an incomplete last line of a killed run.
+def damaged(path: Path, what: object) -> GeomxError:
+    """Return the error for a file of a run that is not as geomx wrote it.
 
     Args:
         path: The file.
+        what: What is wrong with it.
+    """
+    return GeomxError(f"{path} is damaged: {what}; copy the run's folder anew, or repeat the run")
+
+
+def read_table(path: Path, needed: Iterable[str] = (), whole: bool = False) -> list[Row]:
+    """Read a file of `Table`.
+
+    Args:
+        path: The file.
+        needed: Columns that it must have.
+        whole: Whether its last line must be complete; otherwise an incomplete one, of a run that
+            was killed or goes on, is left out.
 
     Returns:
         Its rows.
@@ -184,14 +197,24 @@ def read_table(path: Path) -> list[Row]:
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        reader = csv.reader(line for line in lines if line.endswith("\n"))
+    except ValueError as error:
+        raise damaged(path, error) from error
+    if whole and lines and not lines[-1].endswith("\n"):
+        raise damaged(path, f"it ends within line {len(lines)}")
+    reader = csv.reader(line for line in lines if line.endswith("\n"))
+    try:
         columns = next(reader, [])
-        return [
-            {column: parse(column, text) for column, text in zip(columns, fields, strict=True)}
-            for fields in reader
-        ]
+        if lacking := [column for column in needed if column not in columns]:
+            raise damaged(path, f"its first line lacks the column {lacking[0]}")
+        return [_row(columns, fields) for fields in reader]
     except (ValueError, csv.Error) as error:
-        raise GeomxError(f"{path} is damaged: {error}") from error
+        raise damaged(path, f"line {reader.line_num}: {error}") from error
+
+
+def _row(columns: Sequence[str], fields: Sequence[str]) -> Row:
+    if len(fields) != len(columns):
+        raise ValueError(f"{len(fields)} fields, and {len(columns)} columns")
+    return {column: parse(column, text) for column, text in zip(columns, fields, strict=True)}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -210,9 +233,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise GeomxError(f"{path} is damaged: {error}") from error
+        raise damaged(path, error) from error
     if not isinstance(content, dict):
-        raise GeomxError(f"{path} is damaged: it holds no object")
+        raise damaged(path, "it holds no object")
     return content
 
 
@@ -273,5 +296,14 @@ def write_network(path: Path, graph: nx.Graph) -> None:
 
 
 def read_network(path: Path) -> nx.Graph:
-    """Read the graph in a file of `write_network`."""
-    return nx.node_link_graph(read_json(path), edges="edges")
+    """Read the graph in a file of `write_network`.
+
+    Raises:
+        GeomxError: It is not such a file.
+        OSError: It cannot be read.
+    """
+    content = read_json(path)
+    try:
+        return nx.node_link_graph(content, edges="edges")
+    except (KeyError, TypeError, nx.NetworkXError) as error:
+        raise damaged(path, f"it holds no network ({error!r})") from error

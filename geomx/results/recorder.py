@@ -18,21 +18,16 @@ from numpy.typing import NDArray
 
 from geomx.cluster import Cluster
 from geomx.results import tables
+from geomx.results.columns import EDGES, EVALUATIONS, ITERATIONS, LINKS
 from geomx.results.files import Row, Table, write_arrays, write_json, write_network, write_text
 from geomx.results.follower import Follower
 from geomx.results.mean_rounds import Servers
 from geomx.results.participation import Participation
-from geomx.results.results import Results
-from geomx.results.rounding import EVALUATIONS, evaluation_row, figure, rounded
+from geomx.results.results import UNFINISHED, Results
+from geomx.results.rounding import evaluation_row, figure, rounded
 from geomx.results.steps import measured
 from geomx.results.trace import MAX_SPANS, Counter, Span, Timeline
-from geomx.results.traffic import EDGES, EdgeTraffic
-
-ITERATIONS = (
-    "worker", "party", "iteration", "start_s", "compute_s", "wait_s", "end_s", "loss", "samples",
-)  # fmt: skip
-LINKS = ("source", "target", "kind", "bytes", "messages", "busy_s", "control_bytes")
-UNFINISHED = "the run was killed before it could end"
+from geomx.results.traffic import EdgeTraffic
 
 Render = Callable[[Results, Timeline, nx.Graph | None], str]
 """Renders the page of a run."""

@@ -13,9 +13,15 @@ from numpy.typing import NDArray
 
 from geomx.errors import GeomxError
 from geomx.results import tables
-from geomx.results.files import Row, read_json, read_table
+from geomx.results.columns import NEEDED
+from geomx.results.files import Row, damaged, read_json, read_table
 from geomx.terminal import units
+from geomx.version import SUMMARY_SCHEMA, __version__
 
+UNFINISHED = "the run was killed before it could end"
+"""What ``summary.json`` says under ``aborted`` until the run ends."""
+
+_OBJECTS = ("seconds_per_iteration", "bytes", "accuracy", "loss")  # of every summary
 TABLES = ("iterations", "evaluations", "links", "edges")
 """The tables of a run, as attributes of `Results` and as CSV files in its directory."""
 
@@ -52,15 +58,16 @@ class Results:
             The run.
 
         Raises:
-            GeomxError: There is no run in `directory`, or one of its files is damaged.
+            GeomxError: There is no run in `directory`, one of its files is damaged, or another
+                version of geomx wrote them in another form.
         """
         directory = Path(directory)
         try:
-            summary = read_json(directory / "summary.json")
-            names = ["iterations", "evaluations", "links"]
-            if (directory / "edges.csv").exists():
-                names.append("edges")
-            return cls(directory, summary, *(read_table(directory / f"{n}.csv") for n in names))
+            summary = _summary(directory / "summary.json")
+            whole = summary.get("aborted") != UNFINISHED
+            there = [n for n in TABLES if n != "edges" or (directory / "edges.csv").exists()]
+            rows = (read_table(directory / f"{n}.csv", NEEDED[n], whole) for n in there)
+            return cls(directory, summary, *rows)
         except FileNotFoundError as error:
             missing = Path(error.filename).name
             raise GeomxError(f"{directory} does not hold a run: it has no {missing}") from error
@@ -125,3 +132,26 @@ class Results:
             return {}
         with np.load(path) as archive:
             return dict(archive)
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    """Read ``summary.json``.
+
+    Raises:
+        GeomxError: It is damaged, or another version of geomx wrote it in another form.
+        OSError: It cannot be read.
+    """
+    summary = read_json(path)
+    if "schema" not in summary:
+        raise damaged(path, "it has no schema, which the summary of every run has")
+    if summary["schema"] != SUMMARY_SCHEMA:
+        wrote = f"geomx {summary['geomx']}" if "geomx" in summary else "the geomx that wrote it"
+        raise GeomxError(
+            f"{path} has schema {summary['schema']!r}, and geomx {__version__} reads schema "
+            f"{SUMMARY_SCHEMA}: read the run with {wrote}, or repeat it"
+        )
+    kinds: dict[str, type] = {"mode": str, **dict.fromkeys(_OBJECTS, dict)}
+    for name, kind in kinds.items():
+        if not isinstance(summary.get(name), kind):
+            raise damaged(path, f"it has no {name}, which the summary of every run has")
+    return summary

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-EVALUATIONS = ("time_s", "iteration", "accuracy", "loss")
-"""The columns of ``evaluations.csv``."""
+from geomx.results.columns import EVALUATIONS
 
 
 def rounded(seconds: float) -> float:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from geomx.results.files import plain, read_json, replacing
+from geomx.results.files import damaged, plain, read_json, replacing
 
 MAX_SPANS = 200_000
 _WAN_PROCESS = "WAN links"
@@ -164,8 +164,20 @@ class Timeline:
 
 
 def read(path: Path) -> Timeline:
-    """Read the spans of a file of `Timeline.write`, without its counters."""
+    """Read the spans of a file of `Timeline.write`, without its counters.
+
+    Raises:
+        GeomxError: It is not such a file.
+        OSError: It cannot be read.
+    """
     content = read_json(path)
+    try:
+        return _timeline(content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(path, f"it holds no timeline ({error!r})") from error
+
+
+def _timeline(content: Mapping[str, Any]) -> Timeline:
     names: dict[str, dict[int, str]] = {"process_name": {}, "thread_name": {}}
     for event in content["traceEvents"]:
         if event["ph"] == "M" and event["name"] in names:

@@ -8,13 +8,9 @@ from typing import NamedTuple
 
 from geomx.cluster import Cluster
 from geomx.network.links import Edge, edge_model
+from geomx.results.columns import EDGES
 from geomx.results.files import Row
 from geomx.results.rounding import rounded
-
-EDGES = (
-    "source", "target", "bytes", "busy_s", "utilisation", "mean_mbps", "peak_mbps", "peak_flows",
-    "peak_queue_bytes",
-)  # fmt: skip
 
 
 class Peak(NamedTuple):

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from geomx.config.compose import compose
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import PluginWarning
 from geomx.experiment.unreached import ScenarioWarning, warn_of_unreached_in_many
@@ -123,7 +123,7 @@ def conduct(experiment: Experiment, directory: Path) -> Comparison:
 def _warn_of_unreached(experiment: Experiment, variants: Sequence[Variant]) -> None:
     """Warn of events of the scenario before which variants ended that have no other one."""
     same = [v for v in variants if "scenario" not in map(key_of, v.own)]
-    found = [results.summary for v in same if (results := load(v.directory)) is not None]
+    found = [results.summary for v in same if (results := readable(v)) is not None]
     ends_s = [summary["seconds"] for summary in found if "aborted" not in summary]
     warn_of_unreached_in_many(experiment.event_schedule, ends_s)
 
@@ -217,11 +217,19 @@ def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> li
 
 def finished(variant: Variant) -> bool:
     """Return whether `variant` has completed, with this version and the same overrides."""
-    results = load(variant.directory)
+    results = readable(variant)
     if results is None or "aborted" in results.summary:
         return False
     same = results.summary.get("words") == list(variant.overrides)
     return same and results.summary.get("geomx") == __version__
+
+
+def readable(variant: Variant) -> Results | None:
+    """Return the results of a variant; None also if they are damaged or of another version."""
+    try:
+        return load(variant.directory)
+    except GeomxError:
+        return None
 
 
 def load(directory: Path) -> Results | None:
@@ -241,7 +249,7 @@ def _compare(
 ) -> Comparison:
     entries = []
     for variant in variants:
-        results, place = load(variant.directory), variant.directory.name
+        results, place = readable(variant), variant.directory.name
         name = _name(variant.own, results)
         if variant.directory in refusals:
             reason = refusals[variant.directory]
