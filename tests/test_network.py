@@ -87,6 +87,16 @@ def test_short_form_expands() -> None:
     assert cluster.link(cluster.workers[0], beijing, "push").kind == "lan"
 
 
+def test_coordinates_may_be_text_or_unknown() -> None:
+    """As in files of other tools; coordinates without a value are left out."""
+    graph = to_node_link(read_network(SHORT).graph)
+    graph["nodes"][0] |= {"Latitude": "48.1", "Longitude": 11, "lat": None}
+    node = graph["nodes"][0]["id"]
+    data = read_network(graph).graph.nodes[node]
+    assert (data["Latitude"], data["Longitude"]) == ("48.1", 11)
+    assert "lat" not in data
+
+
 def test_central_workers_are_an_ordinary_party_first_in_order() -> None:
     cluster = read_network(short(central__workers=2))
     assert [party.name for party in cluster.parties] == ["hub", "beijing", "chengdu"]
@@ -115,6 +125,10 @@ def test_defaults_of_the_short_form() -> None:
         (short(central=None), "there is no global server: central is missing"),
         (short(central__global_servers=0), "central.global_servers is 0"),
         (short(central__workers=-1), "central.workers is -1"),
+        (short(central__latitude="abc"), "latitude of node hub is 'abc'; it must be a number"),
+        (short(central__latitude=91), "latitude of node hub is 91; it must be from -90 to 90 degr"),
+        (short(central__longitude=-361), "longitude of node hub is -361; it must be from -360 to"),
+        (short(central__longitude=".inf"), "longitude of node hub is .inf; it must be from -360"),
         (short(parties={}), "there is no party"),
         (short(partys={}), "unknown key partys; did you mean parties?"),
         (short(parties__beijing__worker=2), "unknown key parties.beijing.worker; did you mean"),

@@ -16,6 +16,7 @@ from annotated_types import Ge, Interval, MinLen, MultipleOf, Unit
 from geomx.cli.backends import GENERAL, OWN, backends
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, PluginError
+from geomx.experiment.words import check_words
 from geomx.options.bounds import Count, Device, OneOf, unit_of
 from geomx.options.costs import CodecCosts, Costs, DeviceCosts
 from geomx.options.parsing import build_options
@@ -41,6 +42,29 @@ class Bounded:
     device: Device = "cpu"
     block: Annotated[int, Ge(8), MultipleOf(8)] = 8
     quick: bool = True
+
+
+def test_numbers_are_no_truth_values() -> None:
+    with pytest.raises(ConfigError, match=r"^costs.on_device=-1: must be true or false$"):
+        compose(["workload=tiny", "costs.on_device=-1"])
+
+
+@pytest.mark.parametrize("value", ["-1", "5", "+2", "1_0"])
+def test_only_0_and_1_mean_truth_values(value: str) -> None:
+    made = {"accel": {"x": {"push": True}}}  # as Hydra makes of all numbers but 0
+    with pytest.raises(ConfigError, match="must be true or false"):
+        check_words([f"accel.x.push={value}"], made)
+    check_words(["accel.x.push=1", "+accel.x.push=yes", "accel.x.push=00"], made)
+
+
+def test_numbers_stay_numbers_where_they_are_wanted() -> None:
+    check_words(["seed=5", "accel.x.k=-3", "+lists=7", "~numerics"], {"seed": 5, "numerics": True})
+
+
+@pytest.mark.parametrize("key", ["network", "sync", "workload"])
+def test_a_choice_of_nothing_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{key}=.*: sets no option; must be a name$"):
+        check_words([f"+{key}={{}}"], {})
 
 
 @pytest.mark.parametrize(

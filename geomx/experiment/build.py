@@ -12,6 +12,7 @@ from geomx.experiment.costs import chosen_costs, timed
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.live_events import with_bandwidths
 from geomx.experiment.validation import validate
+from geomx.experiment.words import check_words
 from geomx.limits.rules import memory_limited
 from geomx.network.files import read_network
 from geomx.network.topology import with_standbys
@@ -45,6 +46,7 @@ def build_experiment(
         ConfigError: A value is not allowed.
         PluginError: A plugin breaks a rule.
     """
+    check_words(overrides, content)
     root = build_options(Root, content, "")
     if root.resume is not None and not any(word.startswith("network=") for word in overrides):
         remedy = "continues one run; for new ones that begin with its state, give network=..., too"

@@ -25,6 +25,7 @@ from geomx.network.sharing import check_sharing
 from geomx.network.steps import STEPS, spread_steps
 from geomx.network.validators import (
     bandwidth,
+    check_place,
     milliseconds,
     probability,
     refuse,
@@ -189,6 +190,7 @@ def _directed(graph: nx.Graph) -> nx.DiGraph:
 
 def _check_node(node: str, data: dict[str, Any]) -> None:
     spelt(f"node {node}", data, NODE_ATTRIBUTES)
+    check_place(f"node {node}", data)
     kind = data.setdefault("kind", "router")
     if kind not in KINDS:
         refuse(f"node {node} has kind {kind}; {near(kind, KINDS)}")

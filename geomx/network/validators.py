@@ -26,6 +26,9 @@ LEAST_MBPS = 1e-6
 MOST_MS = 3.6e6
 """One hour; light takes a third of that to Mars at its farthest."""
 
+DEGREES = {"latitude": 90, "lat": 90, "longitude": 360, "lon": 360, "lng": 360}
+"""Coordinates of nodes and their limits; some sources count longitudes from 0 to 360."""
+
 
 class NetworkError(ValueError):
     """A network that violates a rule; the message is a full sentence."""
@@ -180,6 +183,26 @@ def probability(value: Any, what: str) -> float:
     if not 0 <= result < 1:
         refuse(f"{what} is {value}; it must be at least 0 and below 1")
     return result
+
+
+def check_place(what: str, data: dict[str, Any]) -> None:
+    """Check the coordinates of a node, and remove those without a value.
+
+    Args:
+        what: Name of the node in error messages.
+        data: Its attributes; `DEGREES` has the names of coordinates, in any case.
+
+    Raises:
+        NetworkError: One is no number, or out of range.
+    """
+    for name, value in list(data.items()):
+        most = DEGREES.get(str(name).lower())
+        if most is None:
+            continue
+        if value is None:
+            del data[name]
+        elif abs(number(value, f"{name} of {what}")) > most:
+            refuse(f"{name} of {what} is {value}; it must be from -{most} to {most} degrees")
 
 
 def count(value: Any, what: str, least: int) -> int:
