@@ -14,7 +14,8 @@ from geomx.sim.members import KILLED, Members
 def leaving_allowed(experiment: Experiment) -> tuple[Experiment, str]:
     """Let workers leave when they have made their steps, as by default in a launched script.
 
-    Workers whose shares of the data differ make different numbers of steps.
+    Workers whose shares of the data differ make different numbers of steps. A launched script with
+    an explicit ``faults.on_loss=stop`` ends with an error when one leaves, and so does this.
 
     Args:
         experiment: The experiment of a script, which ends if a node is lost.
@@ -24,7 +25,8 @@ def leaving_allowed(experiment: Experiment) -> tuple[Experiment, str]:
         with what needs all workers in every round.
     """
     faults = experiment.faults
-    if faults.on_loss != "stop":
+    said = {word.lstrip("+").partition("=")[0] for word in experiment.overrides}
+    if faults.on_loss != "stop" or "faults.on_loss" in said:
         return experiment, f"faults.on_loss={faults.on_loss}"
     if faults.durable == "log":
         return experiment, "faults.durable=log"

@@ -19,6 +19,7 @@ from geomx.live.launcher import run_script
 from geomx.results.results import Results
 from geomx.runner import simulate_command
 from geomx.sim.computing import Computing
+from geomx.sim.script_members import leaving_allowed
 from tests.test_tracking import events as scalars
 
 NETWORK = """
@@ -407,6 +408,13 @@ def test_a_worker_that_makes_fewer_steps_leaves_as_when_it_is_launched(
         assert "3 to 4 iterations per worker" in shown
         assert results.summary["participation"]["without"] == 1
     np.testing.assert_array_equal(first.parameters()["w"], second.parameters()["w"])
+
+
+def test_workers_may_leave_unless_the_options_say_that_a_loss_ends_the_run() -> None:
+    usual, _ = compose(["workload=tiny"])
+    assert leaving_allowed(usual)[0].faults.continues
+    strict, _ = compose(["workload=tiny", "faults.on_loss=stop"])
+    assert leaving_allowed(strict) == (strict, "faults.on_loss=stop")
 
 
 @pytest.mark.slow
