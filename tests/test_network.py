@@ -35,6 +35,11 @@ SHORT: dict[str, Any] = {
 }
 
 
+LAUGHS = "l0: &l0 [1, 2, 3, 4, 5, 6, 7, 8, 9]\n" + "".join(
+    f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 8)
+)
+
+
 def short(**changes: Any) -> dict[str, Any]:
     """Return the network above with changed values; keys may be dotted, and None deletes."""
     content = copy.deepcopy(SHORT)
@@ -395,6 +400,13 @@ def test_traces_are_relative_to_the_network_file(tmp_path: Path) -> None:
         ("a.yaml", "", "must hold a table of keys"),
         ("a.yaml", "parties:\n  a: {}\n  a: {}\n", "a comes twice at line 2"),
         ("a.yaml", b"\xff\xfe\x00", "it is not a text file"),
+        ("a.yaml", LAUGHS, "its aliases stand for 5.45e+07 values, more than 100000; use fewer"),
+        ("a.yaml", "parties: &a {b: *a}", "contains itself by an alias at line 1"),
+        ("a.yaml", "name: 2026-13-45", "2026-13-45 at line 1 is no timestamp; quote it if it is"),
+        ("a.yaml", "- !!bool maybe", "maybe at line 1 is no bool"),
+        ("a.yaml", "[" * 5000, "is not YAML: exceeded maximum nesting depth"),
+        ("a.json", "[" * 5000, "is not JSON: its lists and tables are nested too deeply"),
+        ("a.json", "9" * 5000, "is not JSON: Exceeds the limit"),
         ("a.graphml", "<", "is not GRAPHML"),
         ("a.gml", "}{", "is not GML"),
         ("a.json", '{"nodes": 3}', "needs two lists"),

@@ -128,6 +128,7 @@ ROOMS = {
     "errors": "",
     "imports": "",
     "version": "",
+    "yaml_files": "",
     "events": "",
     "cluster": "",
     "workload": "errors",
@@ -135,10 +136,10 @@ ROOMS = {
     "frameworks": "errors imports",
     "limits": "errors",
     "options": "errors",
-    "network": "cluster errors options terminal",
+    "network": "cluster errors options terminal yaml_files",
     "plugin": "cluster errors events limits options workload",
     "experiment": "cluster errors limits network options plugin scenario version workload",
-    "scenario": "cluster errors options",
+    "scenario": "cluster errors options yaml_files",
     "training": "cluster errors plugin",
     "workloads": "errors frameworks options plugin workload",
     "results": "cluster errors network terminal version",
@@ -150,13 +151,13 @@ ROOMS = {
     "virtual": "cluster errors live terminal",
     "sim": "cluster errors events experiment limits network options plugin pages results scenario"
     " terminal tracking training workload",
-    "config": "errors experiment network options plugin",
+    "config": "errors experiment network options plugin terminal",
     "kv": "cluster errors experiment frameworks imports live network options plugin virtual"
     " workload",
     "mxnet": "errors frameworks imports kv live virtual",
     "torch": "errors experiment imports kv live plugin training virtual",
     "compat": "errors imports kv live mxnet network options plugin workloads",
-    "machines": "cluster config errors experiment live options results terminal",
+    "machines": "cluster config errors experiment live options results terminal yaml_files",
     "runner": "config errors experiment limits live pages results scenario sim virtual",
     "calibrate": "cluster errors experiment live network options plugin terminal version",
     "study": "config errors experiment frameworks limits options plugin pages results runner"
@@ -241,7 +242,7 @@ def test_every_folder_and_module_is_in_the_table() -> None:
     there = {room(module) for module in BY_MODULE}
     assert there == set(ROOMS)
     loose = [path for path in OWN if re.fullmatch(r"geomx/\w+\.py", path)]
-    names = "__init__ __main__ errors events imports runner version workload"
+    names = "__init__ __main__ errors events imports runner version workload yaml_files"
     assert sorted(loose) == [f"geomx/{name}.py" for name in names.split()]
 
 

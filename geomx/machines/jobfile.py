@@ -25,12 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError, near
 from geomx.machines import ray, reach, slurm
 from geomx.options.parsing import build_options
+from geomx.yaml_files import YamlError, parse_yaml
 
 ROLES = ("scheduler", "global_server", "server", "worker", "standby")
 FAST_MBPS = 10_000  # of links that the file does not describe; nothing is emulated
@@ -171,9 +170,13 @@ def read(file: Path) -> JobFile:
         ConfigError: It is missing or invalid.
     """
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError("job", file, f"cannot be read: {' '.join(str(error).split())}") from error
+        content = parse_yaml(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError("job", file, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("job", file, "cannot be read: it is not a text file") from error
+    except YamlError as error:
+        raise ConfigError("job", file, str(error)) from error
     if not isinstance(content, Mapping):
         raise ConfigError("job", file, "must be a table with hosts and parties")
     if content.get("hosts") == slurm.NAME:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from geomx.network.hosts import LAN
 from geomx.network.short_form import TOP, expand
 from geomx.network.topology import EDGE_ATTRIBUTES, to_cluster
 from geomx.network.validators import NetworkError, known_keys, refuse, table
+from geomx.yaml_files import YamlError, parse_yaml
 
 SUFFIXES = (".yaml", ".yml", ".json", ".graphml", ".gml")
 
@@ -173,39 +173,23 @@ def to_node_link(graph: nx.DiGraph) -> dict[str, Any]:
 
 
 def _load(path: Path) -> Any:
-    import yaml
-
     if not path.exists():
         refuse("there is no such file")
     try:
         text = path.read_text(encoding="utf-8")
-        return json.loads(text) if path.suffix == ".json" else _yaml(text)
+        return json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except OSError as error:
         refuse(f"cannot be read: {error.strerror}")
     except UnicodeDecodeError:
         refuse("cannot be read: it is not a text file")
+    except YamlError as error:
+        refuse(str(error))
     except json.JSONDecodeError as error:
         refuse(f"is not JSON: {error.msg} at line {error.lineno}")
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark else ""
-        refuse(f"is not YAML: {getattr(error, 'problem', None) or 'unreadable'}{where}")
-
-
-def _yaml(text: str) -> Any:
-    """Parse YAML and refuse duplicate keys, of which PyYAML would silently keep the last."""
-    import yaml
-
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            names = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-            for name, times in Counter(map(str, names)).items():
-                if times > 1:
-                    refuse(f"{name} comes twice at line {node.start_mark.line + 1} and after")
-            made: dict[Any, Any] = super().construct_mapping(node, deep)
-            return made
-
-    return yaml.load(text, Loader)
+    except RecursionError:
+        refuse("is not JSON: its lists and tables are nested too deeply")
+    except ValueError as error:  # whole numbers of thousands of digits
+        refuse(f"is not JSON: {error}")
 
 
 def _from_file(source: str | Path) -> Any:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from annotated_types import Interval
 
 from geomx.cluster import Cluster
@@ -16,6 +15,7 @@ from geomx.errors import ConfigError, near
 from geomx.options.parsing import build_options
 from geomx.scenario.places import find_edge, find_place
 from geomx.scenario.programs import SUFFIX
+from geomx.yaml_files import YamlError, parse_yaml
 
 BETWEEN = ("cut", "reset")
 PLACES = ("set", "traffic")
@@ -25,6 +25,8 @@ ENDS = {"cut": "heal", "pause": "resume", "kill": "restart", "slow": "usual", "t
 
 FIGURES = {"set": ("mbps", "delay_ms", "loss"), "traffic": ("bytes", "mbps"), "slow": ("times",)}
 """What events need besides their time and duration: for `PLACES` at least one of these."""
+
+JOINS = "must be {party: NAME, workers: NUMBER}"
 
 LATER = ("at_iteration",)
 """Keys of events that are not supported yet."""
@@ -136,13 +138,12 @@ def read_scenario(given: Any, cluster: Cluster) -> tuple[ScenarioEvent, ...]:
     """
     if isinstance(given, str) and given.endswith(SUFFIX):
         return ()  # a program, see `read_programs`
-    if isinstance(given, str):
-        given = _file(given)
-    if given is None:
+    content = _file(given) if isinstance(given, str) else given
+    if content is None:
         return ()
-    if not isinstance(given, list):
+    if not isinstance(content, list):
         raise ConfigError("scenario", given, "must be a list of events, or a YAML file of one")
-    return tuple(_event(each, f"scenario[{index}]", cluster) for index, each in enumerate(given))
+    return tuple(_event(each, f"scenario[{index}]", cluster) for index, each in enumerate(content))
 
 
 def _file(name: str) -> Any:
@@ -150,9 +151,13 @@ def _file(name: str) -> Any:
         remedy = "must be a list of events, a file NAME.yaml of one, or a program NAME.py"
         raise ConfigError("scenario", name, remedy)
     try:
-        return yaml.safe_load(Path(name).read_text(encoding="utf-8")) or []
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError("scenario", name, f"cannot be read: {error}") from error
+        return parse_yaml(Path(name).read_text(encoding="utf-8")) or []
+    except OSError as error:
+        raise ConfigError("scenario", name, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("scenario", name, "cannot be read: it is not a text file") from error
+    except YamlError as error:
+        raise ConfigError("scenario", name, str(error)) from error
 
 
 def _event(given: Any, key: str, cluster: Cluster) -> ScenarioEvent:
@@ -162,6 +167,8 @@ def _event(given: Any, key: str, cluster: Cluster) -> ScenarioEvent:
         if word in given:
             remedy = f"is not supported yet; there are {', '.join(KINDS)}, with at_s or every_s"
             raise ConfigError(f"{key}.{word}", given[word], remedy)
+    if not isinstance(given.get("join", {}), Mapping):
+        raise ConfigError(f"{key}.join", given["join"], JOINS)
     event = build_options(ScenarioEvent, given, key)
     kinds = [kind for kind in KINDS if getattr(event, kind) is not None]
     if len(kinds) != 1:
@@ -230,12 +237,12 @@ def _check_join(event: ScenarioEvent, key: str, cluster: Cluster) -> None:
     assert event.join is not None
     given = event.join
     if set(given) != {"party", "workers"}:
-        raise ConfigError(key, given, "must be {party: NAME, workers: NUMBER}")
+        raise ConfigError(key, given, JOINS)
     sizes = {party.name: len(party.workers) for party in cluster.parties}
     name, count = given["party"], given["workers"]
-    if name not in sizes:
-        raise ConfigError(f"{key}.party", name, f"there is no such party; {near(name, sizes)}")
-    if not isinstance(count, int) or not 1 <= count <= sizes[name]:
+    if not isinstance(name, str) or name not in sizes:
+        raise ConfigError(f"{key}.party", name, f"there is no such party; {near(str(name), sizes)}")
+    if type(count) is not int or not 1 <= count <= sizes[name]:
         remedy = f"must be 1 to {sizes[name]}, the number of workers of party {name}"
         raise ConfigError(f"{key}.workers", count, remedy)
     if event.at_s is None:
