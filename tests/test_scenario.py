@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from itertools import islice, takewhile
@@ -18,9 +19,9 @@ from geomx import runner
 from geomx._core import clock_s
 from geomx.cluster import Cluster
 from geomx.config.compose import compose
-from geomx.errors import ConfigError, NodeLost
+from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.experiment.live_events import of_live_script
-from geomx.live.disturbances import Disturbances
+from geomx.live.disturbances import ClockEvents, Disturbances
 from geomx.live.wan_events import WanEvents
 from geomx.network.files import read_network
 from geomx.results.results import Results
@@ -88,6 +89,15 @@ def cluster() -> Cluster:
         ({"traffic": ["east", "hub"], "at_s": 1, "bytes": 1, "mbps": 2}, r"and not both"),
         ({"traffic": ["east", "hub"], "at_s": 1, "mbps": 0, "for_s": 1}, r"more than 0 Mbit/s"),
         ({"traffic": ["east", "east"], "at_s": 1, "bytes": 1}, r"two different sites or nodes"),
+        ({"join": "east", "at_s": 1}, r"\.join=east: must be {party: NAME, workers: NUMBER}"),
+        (
+            {"join": {"party": ["east"], "workers": 1}, "at_s": 1},
+            r"\.party=\['east'\]: there is no such party",
+        ),
+        (
+            {"join": {"party": "east", "workers": True}, "at_s": 1},
+            r"\.workers=True: must be 1 to 2",
+        ),
         ({"kil": "east/server", "at_s": 1}, r"scenario\[0\]\.kil=east/server: unknown option"),
     ],
 )
@@ -116,6 +126,26 @@ def test_a_scenario_comes_from_a_file_or_the_command_line(tmp_path: Path) -> Non
     ):
         with pytest.raises(ConfigError, match=f"scenario={wrong}: {why}"):
             compose([f"scenario={wrong}"])
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("join: beijing\n", ": must be a list of events, or a YAML file of one"),
+        ("a: &a [*a]\n", ": contains itself by an alias at line 1"),
+        ("- {at_s: 1, at_s: 2}\n", ": at_s comes twice at line 1 and after"),
+        ("- {at_s: 1, for_s: 0b_}\n", ": is not YAML: 0b_ at line 1 is no int; quote it if"),
+        (b"\xff\xfe", ": cannot be read: it is not a text file"),
+    ],
+)
+def test_an_unusable_file_is_named(
+    cluster: Cluster, content: str | bytes, sentence: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "events.yaml"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError) as caught:
+        read_scenario(str(file), cluster)
+    assert str(caught.value).startswith(f"scenario={file}{sentence}")
 
 
 def join(workers: int, at_s: float = 1.0) -> dict[str, Any]:
@@ -528,3 +558,42 @@ def test_live_runs_follow_bandwidths_and_slow_workers(tmp_path: Path) -> None:
         assert held_s == pytest.approx(1.5, abs=0.3)
         took = {row["compute_s"] for row in rows if row["worker"] == "west/worker0"}
         assert sorted(took) == pytest.approx([0.03, 0.15])
+
+
+# ---- events that multiply ----
+
+STILL = (
+    "east/worker0 would take 1e+12 times as long: overlapping events `slow` multiply, and may come "
+    "to more than 0 and at most 1000000; let fewer of them overlap"
+)
+
+
+def test_a_node_cannot_be_slowed_without_a_bound(tmp_path: Path) -> None:
+    slow = [{"slow": "east/worker0", "at_s": 0.001, "times": 1e6, "for_s": 9}] * 2
+    network = tmp_path / "network.json"
+    network.write_text(json.dumps(NETWORK))
+    events = tmp_path / "events.yaml"
+    events.write_text(json.dumps(slow))
+    words = [f"network={network}", f"scenario={events}", "workload=tiny", "numerics=false"]
+    with pytest.raises(GeomxError) as caught:
+        runner.run([*words, "iterations=2"])
+    assert str(caught.value) == STILL
+
+
+@pytest.mark.parametrize("apart_s", [1.0, 9.0])
+def test_a_live_worker_cannot_be_slowed_without_a_bound(cluster: Cluster, apart_s: float) -> None:
+    events = [
+        {"slow": "east/worker0", "at_s": at_s, "times": 1e6, "for_s": 8}
+        for at_s in (1, 1 + apart_s)
+    ]
+    scenario = Scenario(read_scenario(events, cluster), cluster, 0)
+    told: list[float] = []
+    clock = SimpleNamespace(slow=lambda start, end, times: told.append(times))
+    events_of_clock = ClockEvents(clock, scenario, cluster.workers[0])
+    if apart_s < 8:
+        with pytest.raises(GeomxError) as caught:
+            events_of_clock.tell(0)
+        assert str(caught.value) == STILL
+    else:
+        events_of_clock.tell(0)
+        assert told == [1e6, 1e6]

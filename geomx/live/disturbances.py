@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Collection
 
 from geomx import _core
-from geomx.scenario import Act, NodeActs, Scenario
+from geomx.cluster import NodeSpec
+from geomx.scenario import Act, NodeActs, Scenario, slowed
 
 NS = 1_000_000_000
 AHEAD_NS = 600 * NS
@@ -100,18 +101,26 @@ class ClockEvents:
     Args:
         clock: The clock of its passes.
         scenario: The scenario.
-        node: Id of the worker.
+        node: The worker.
     """
 
-    def __init__(self, clock: _core.PassClock, scenario: Scenario, node: int) -> None:
-        self._clock, self._scenario = clock, scenario
-        self._acts = NodeActs(scenario, ("pause", "slow"), node)
+    def __init__(self, clock: _core.PassClock, scenario: Scenario, node: NodeSpec) -> None:
+        self._clock, self._scenario, self._name = clock, scenario, node.name
+        self._acts = NodeActs(scenario, ("pause", "slow"), node.id)
+        self._slow: list[tuple[int, float]] = []  # end, and times; those that may not have ended
 
     def tell(self, time_ns: int) -> None:
-        """Tell of what begins within ten minutes of a time, in nanoseconds of the run."""
+        """Tell of what begins within ten minutes of a time, in nanoseconds of the run.
+
+        Raises:
+            GeomxError: So many times overlap that the worker would stand still.
+        """
         for act in self._acts.until(time_ns + AHEAD_NS):
             end_ns = act.at_ns + act.for_ns
             if act.what == "pause":
                 self._clock.pause(act.at_ns, end_ns)
-            else:
-                self._clock.slow(act.at_ns, end_ns, self._scenario.event(act).times or 1.0)
+                continue
+            times = self._scenario.event(act).times or 1.0
+            self._slow = [*(each for each in self._slow if each[0] > act.at_ns), (end_ns, times)]
+            slowed(self._name, (each for _, each in self._slow))
+            self._clock.slow(act.at_ns, end_ns, times)

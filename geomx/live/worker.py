@@ -67,7 +67,7 @@ class LiveWorker:
         self._pace = Pace.of(times_s, member.node.speed)
         layer_of_key = [tensor.layer for tensor in workload.tensors]
         self._clock = _core.PassClock(layer_of_key, self._pace.native)
-        self._clock_events = ClockEvents(self._clock, spec.event_schedule, member.node.id)
+        self._clock_events = ClockEvents(self._clock, spec.event_schedule, member.node)
         self._times = StepTimes.of(spec.cluster, spec.seed, member.node)
         self._steps = Steps(member.policy, spec.cluster, member.node, spec.iterations)
         self._steps.train([tensor.elements for tensor in workload.tensors])

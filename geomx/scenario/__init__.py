@@ -5,7 +5,7 @@ A scenario is a list of events (`ScenarioEvent`), each with its kind, its target
 (`geomx.sim.scenario`) and live ones (`geomx.live.disturbances`) carry out the same acts.
 """
 
-from geomx.scenario.acts import Act, NodeActs, Scenario
+from geomx.scenario.acts import Act, NodeActs, Scenario, slowed
 from geomx.scenario.events import ScenarioEvent, read_scenario
 from geomx.scenario.programs import Program, read_programs
 
@@ -17,4 +17,5 @@ __all__ = [
     "ScenarioEvent",
     "read_programs",
     "read_scenario",
+    "slowed",
 ]

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import heapq
+import math
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 from geomx.cluster import Cluster
-from geomx.errors import ConfigError, near
-from geomx.scenario.events import ANY, ENDS, FIGURES, PLACES, ScenarioEvent, nodes_of
+from geomx.errors import ConfigError, GeomxError, near
+from geomx.scenario.events import (
+    ANY,
+    ENDS,
+    FIGURES,
+    MOST_TIMES,
+    PLACES,
+    ScenarioEvent,
+    nodes_of,
+)
 
 NS = 1_000_000_000
 BY_HAND = -1
@@ -259,6 +268,25 @@ class NodeActs:
             act, self._next = self._next, next(self._acts, None)
             if act.what in self._kinds and self._node in act.one:
                 yield act
+
+
+def slowed(node: str, times: Iterable[float]) -> float:
+    """Return how many times as long a node takes while some events ``slow`` overlap.
+
+    Args:
+        node: Its name.
+        times: Those of the events.
+
+    Raises:
+        GeomxError: The product is no multiple that one event could have.
+    """
+    product = math.prod(times)
+    if 0 < product <= MOST_TIMES:
+        return product
+    raise GeomxError(
+        f"{node} would take {product:g} times as long: overlapping events `slow` multiply, and may "
+        f"come to more than 0 and at most {MOST_TIMES}; let fewer of them overlap"
+    )
 
 
 def _times(event: ScenarioEvent, draws: random.Random) -> Iterator[int]:

@@ -8,6 +8,7 @@ from itertools import cycle
 
 from geomx.errors import near
 from geomx.experiment.experiment import Experiment
+from geomx.scenario.acts import slowed
 from geomx.scenario.events import MOST_TIMES
 from geomx.sim.protocols import Running, Worker
 from geomx.sim.world.calling import called
@@ -73,12 +74,17 @@ class Compute:
         self._tell(self._ids[node])
 
     def scale(self, node: int, times: float, begins: bool) -> None:
-        """Begin, or end, to slow a node; overlapping ones multiply. For the simulation."""
-        slowed = self._scaled.setdefault(node, [])
+        """Begin, or end, to slow a node; overlapping ones multiply. For the simulation.
+
+        Raises:
+            GeomxError: So many overlap that the node would stand still.
+        """
+        scaled = self._scaled.setdefault(node, [])
         if begins:
-            slowed.append(times)
+            scaled.append(times)
+            slowed(self._simulation.experiment.cluster.nodes[node].name, scaled)
         else:
-            slowed.remove(times)
+            scaled.remove(times)
         self._tell(node)
 
     def begin(self, worker: Worker) -> float:
