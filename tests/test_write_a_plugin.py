@@ -200,7 +200,7 @@ def test_pip_installs_generated_plugins_and_the_codec_in_cpp(
     [
         ("mine", "codecs", "kind=codecs: did you mean codec?"),
         ("My-Codec", "codec", "name=My-Codec: must be small letters"),
-        ("class", "codec", "name=class: must be"),
+        ("class", "codec", "name=class: is a word of Python's own; choose another name"),
         (OURS[0].name, OURS[0].kind if OURS[0].kind == "sync" else "codec", "exists: "),
     ],
 )

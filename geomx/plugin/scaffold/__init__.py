@@ -57,8 +57,10 @@ def new_plugin(name: str, kind: str, folder: Path) -> list[Path]:
     """
     if kind not in KINDS:
         raise ConfigError("kind", kind, near(kind, KINDS))
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ConfigError("name", name, "must be small letters, digits and _, a letter first")
+    if keyword.iskeyword(name):
+        raise ConfigError("name", name, "is a word of Python's own; choose another name")
     for plugin in Registry.discover().plugins(KINDS[kind]):
         if plugin.name == name:
             raise ConfigError("name", name, f"{plugin.kind} {name} exists: {plugin.origin}")
