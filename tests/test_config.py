@@ -394,6 +394,19 @@ def test_a_sync_plugin_without_a_policy_is_an_error() -> None:
         compose(["sync=silent"], registry)
 
 
+@pytest.mark.parametrize(
+    ("word", "told"), [("sync=nope", True), ("experiment=nope", False), ("hydra/output=x", False)]
+)
+def test_plugins_that_failed_to_load_are_named_where_they_may_be_missing(
+    word: str, told: bool
+) -> None:
+    registry = Registry.discover()
+    registry.load("no_module_of_this_name")
+    with pytest.raises(ConfigError, match="no such") as caught:
+        compose([word], registry)
+    assert ("no_module_of_this_name" in str(caught.value)) is told
+
+
 @pytest.mark.slow
 def test_different_round_trips_under_loss_based_control_cause_a_warning() -> None:
     with pytest.warns(ModelWarning, match="share .* under cubic"):

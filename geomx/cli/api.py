@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from geomx.cli.reference import described
+from geomx.terminal.output import show
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,4 +15,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Show what plugins may use, or one hook or object: geomx api Codec."""
-    print(described(options.name))
+    show(described(options.name))

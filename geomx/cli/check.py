@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from geomx.errors import ConfigError, GeomxError
+from geomx.terminal.output import show
 from geomx.testing.battery import CheckFailed, check_plugin
 from geomx.testing.finding import Finding
 
@@ -23,9 +24,9 @@ def main(options: argparse.Namespace) -> None:
 
     def tell(finding: Finding) -> None:
         if finding.failure:
-            print(f"FAILED  {finding.law}\n        {finding.failure}", flush=True)
+            show(f"FAILED  {finding.law}\n        {finding.failure}")
         elif not told.setdefault(finding.law, 0):
-            print(f"holds   {finding.law}", flush=True)
+            show(f"holds   {finding.law}")
         told[finding.law] = told.get(finding.law, 0) + 1
 
     for mode in options.modes.split(","):
@@ -41,4 +42,4 @@ def main(options: argparse.Namespace) -> None:
         )
     except CheckFailed as failed:
         raise GeomxError(str(failed).split("\n", maxsplit=1)[0]) from failed
-    print(f"{options.name}: all {len(findings)} checks hold (seed {options.seed})")
+    show(f"{options.name}: all {len(findings)} checks hold (seed {options.seed})")

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from geomx.machines import jobfile, kubernetes
+from geomx.terminal.output import to_stdout
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,4 +24,5 @@ def main(options: argparse.Namespace) -> None:
     file = Path(options.job)
     job, overrides, command = jobfile.read(file), options.overrides, options.behind
     text = kubernetes.manifest(job, file.stem, options.image, overrides, command, options.claim)
-    print(text, end="")
+    with to_stdout():
+        print(text, end="")

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from geomx.plugin.scaffold import KINDS, new_plugin
+from geomx.terminal.output import show
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +20,7 @@ def main(options: argparse.Namespace) -> None:
     """Write a small, complete plugin project: geomx new-plugin NAME --kind codec."""
     files = new_plugin(options.name, options.kind, Path(options.into))
     for file in files:
-        print(file)
+        show(file)
     folder = files[0].parent
-    print(f"now: pip install -e {folder} (offline: --no-build-isolation, with scikit-build-core)")
-    print(f"then: geomx check {options.name}")
+    show(f"now: pip install -e {folder} (offline: --no-build-isolation, with scikit-build-core)")
+    show(f"then: geomx check {options.name}")

@@ -6,9 +6,10 @@ import argparse
 import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from geomx.errors import ConfigError, UsageError
+from geomx.terminal.output import show
 
 COMPUTE = "--compute"
 SHADOWS = "--shadows"
@@ -16,7 +17,15 @@ MEASURED = "measured"
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports errors in one line."""
+    """Reports errors in one line, also those of writing its help."""
+
+    def print_help(self, file: Any = None) -> None:
+        """Show the help on standard output, whose errors argparse would ignore.
+
+        Raises:
+            OSError: Standard output cannot be written.
+        """
+        show(self.format_help().rstrip("\n"))
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing usage.

@@ -14,6 +14,7 @@ from geomx.errors import GeomxError
 from geomx.live import access
 from geomx.metrics.server import Files, fetch
 from geomx.metrics.top import Reading, shown
+from geomx.terminal.output import show
 
 WIDTH = 110
 """Columns of a picture in a file."""
@@ -51,7 +52,7 @@ def main(options: argparse.Namespace) -> None:
         console.save_svg(options.svg, title=f"geomx top {options.address}")
         return
     if options.once:
-        Console().print(shown(before, now))
+        show(shown(before, now))
         return
     with Live(shown(before, now), auto_refresh=False, screen=True) as live:
         while True:

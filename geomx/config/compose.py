@@ -10,16 +10,16 @@ with its run directories, sweeps and flags (`main`). And it converts Hydra's err
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NoReturn, TextIO, cast
+from typing import Any, TextIO, cast
 
-from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -34,7 +34,7 @@ from omegaconf.errors import (
 )
 from yaml import YAMLError
 
-from geomx.config.composition import check_choice, composed, initialised, run_all
+from geomx.config.composition import check_choice, composed, initialised, read_words, run_all
 from geomx.config.directories import (
     new_directory,
     no_directory,
@@ -53,8 +53,10 @@ from geomx.options.schema import MODES, Root
 from geomx.plugin.calling import one_line
 from geomx.plugin.registration import LISTS
 from geomx.plugin.registry import Registry
+from geomx.terminal.output import to_stdout
 
-GROUPS = ("sync", "accel", "track", "workload", "network", "experiment")
+CHOSEN = ("sync", "workload", "network")
+GROUPS = (*CHOSEN, "accel", "track", "experiment")
 SWEEP = {"-m", "--multirun"}
 REPORTED = "reported"  # attribute of the error of a sweep's job that has been printed already
 STARTED = "started"  # attribute of an error, maybe of another process: the job had begun
@@ -179,7 +181,7 @@ def main(
         Exception: Raised by `job`.
     """
     registry = Registry.discover()
-    flags, plain = _split(overrides)
+    flags, plain, prints = read_words(overrides)
 
     def task(config: Any) -> None:
         run = HydraConfig.get()
@@ -212,11 +214,12 @@ def main(
         words = [*prepare(plain, registry), *side_by_side]
         sys.argv = ["geomx", *flags, *words]
         try:
-            run_all(flags, words, task)
+            with _printed_at_once() if prints else nullcontext():
+                run_all(flags, words, task)
         except _Refusal as refusal:
             raise refusal.args[0] from None
         except OSError as error:
-            if STARTED in vars(error) or isinstance(error, HydraException):
+            if prints or STARTED in vars(error) or isinstance(error, HydraException):
                 raise
             raise no_directory(error) from error
         finally:
@@ -269,6 +272,7 @@ def prepare(overrides: Sequence[str], registry: Registry) -> list[str]:
     for override in overrides:
         group, equals, value = override.partition("=")
         group = group.lstrip("+")
+        _check_key(override, group)
         if group == "costs" and equals:
             translated.append(f"+costs={','.join(map(_costs_choice, value.split(',')))}")
             continue
@@ -284,6 +288,15 @@ def prepare(overrides: Sequence[str], registry: Registry) -> list[str]:
         with _explained([override], registry):
             check_choice(group, translated[-1])
     return translated
+
+
+def _check_key(override: str, key: str) -> None:
+    """Refuse keys that Hydra fails at, and the removal of choices that every experiment has."""
+    if key.partition("@")[0] in ("", "hydra"):
+        raise ConfigError("override", override, "must be of the form key=value")
+    if key.startswith("~") and key[1:] in CHOSEN:
+        remedy = f"cannot be removed; choose another one: {key[1:]}=NAME"
+        raise ConfigError("override", override, remedy)
 
 
 def _costs_choice(value: str) -> str:
@@ -314,26 +327,6 @@ def _offer(registry: Registry) -> None:
     offer(registry)
     OmegaConf.register_new_resolver("geomx_new_dir", new_directory, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("geomx_jobs", _jobs, replace=True)
-
-
-def _split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate flags from ``key=value`` overrides, wherever the flags stand.
-
-    Raises:
-        ConfigError: An unknown flag.
-    """
-    parser = get_args_parser()
-
-    def complain(message: str) -> NoReturn:
-        raise ConfigError("flags", " ".join(overrides), f"{message}; see --help")
-
-    parser.error = complain  # type: ignore[method-assign]
-    plain = list(parser.parse_intermixed_args(list(overrides)).overrides)
-    left = list(plain)
-    flags = [
-        override for override in overrides if not (left and override == left[0] and left.pop(0))
-    ]
-    return flags, plain
 
 
 @contextmanager
@@ -370,6 +363,18 @@ class _WithoutJobLine:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+@contextmanager
+def _printed_at_once() -> Iterator[None]:
+    """Print at the end what Hydra prints and logs: it tells of every line that it cannot write."""
+    text = io.StringIO()
+    try:
+        with redirect_stdout(text):
+            yield
+    finally:
+        with to_stdout():
+            print(text.getvalue(), end="")
 
 
 @contextmanager

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import copy
 import os
+from argparse import Namespace
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 from hydra import compose, initialize_config_module, main
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -36,6 +39,67 @@ KEPT = 32
 """Compositions, of about a megabyte each."""
 
 RUN_DIRECTORY = "hydra.run.dir"
+SHELLS = ("bash", "fish", "zsh")
+TASKS = ("install", "uninstall", "query")
+"""What ``--shell-completion`` does."""
+
+
+class Words(NamedTuple):
+    """The words of a command line.
+
+    Attributes:
+        flags: Hydra's flags, with their values.
+        plain: The overrides.
+        prints: Whether a flag has something printed, such as ``--help``, and nothing run.
+    """
+
+    flags: list[str]
+    plain: list[str]
+    prints: bool
+
+
+def read_words(words: Sequence[str]) -> Words:
+    """Separate flags from overrides, wherever the flags stand.
+
+    Args:
+        words: Overrides and flags.
+
+    Raises:
+        ConfigError: A flag is unknown, or Hydra would fail at it.
+    """
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError("flags", " ".join(words), f"{message}; see --help")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    given = parser.parse_intermixed_args(list(words))
+    if (remedy := _refused(given)) is not None:
+        refuse(remedy)
+    left = list(given.overrides)
+    flags = [word for word in words if not (left and word == left[0] and left.pop(0))]
+    shown = given.help, given.hydra_help, given.cfg, given.info, given.shell_completion
+    return Words(flags, list(given.overrides), any(shown))
+
+
+def _refused(given: Namespace) -> str | None:
+    """Return why Hydra would fail at flags; None if it would not."""
+    modes = ("run", "multirun", "cfg", "info", "shell_completion")
+    chosen = [f"--{mode.replace('_', '-')}" for mode in modes if getattr(given, mode)]
+    if len(chosen) > 1:
+        return f"{' and '.join(chosen)} exclude each other"
+    if given.resolve and not (given.cfg or given.help):
+        return "--resolve is for --cfg"
+    if given.experimental_rerun and not Path(given.experimental_rerun).is_file():
+        return f"there is no file {given.experimental_rerun}"
+    if not given.shell_completion:
+        return None
+    tasks = [word.split("=") for word in given.overrides if word.startswith(TASKS)]
+    if len(tasks) != 1 or tasks[0] not in [[task, shell] for task in TASKS for shell in SHELLS]:
+        return f"--shell-completion needs install=SHELL, and SHELL is {', '.join(SHELLS)}"
+    if tasks[0][0] == "query" and "COMP_LINE" not in os.environ:
+        return "query is called by shells, which set COMP_LINE"
+    return None
 
 
 def initialised() -> initialize_config_module:

@@ -6,7 +6,9 @@ choices of a group), but their texts are several lines for authors of applicatio
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import typing
 from collections.abc import Sequence
 
 from hydra.core.config_store import ConfigStore
@@ -14,17 +16,32 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
+    ConfigTypeError,
+    InterpolationKeyError,
+    InterpolationResolutionError,
     MissingMandatoryValue,
     OmegaConfBaseException,
     ValidationError,
 )
 
 from geomx.errors import ConfigError, near
-from geomx.plugin.registration import LISTS
+from geomx.plugin.registration import KINDS, LISTS
 from geomx.plugin.registry import Registry
 
 # Endings of OmegaConf's "Value 'x' of type 'str' could not be converted to ...".
 _TYPES = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+_SEVERAL = "holds several options; set one of them by its full name"
+_TABLE = "must be a table, {key: value}"
+_VALIDATION = {  # what OmegaConf's messages contain, and what to do; the first that is found counts
+    "is not a valid bool": "must be true or false",
+    "is not Optional": "must not be null",
+    "NoneType is not a subclass of": "must not contain null",
+    "is not a subclass of": _SEVERAL,
+    "Cannot convert 'list' to string": "must be one value, not a list",
+    "Cannot convert 'dict' to string": "must be one value, not a table",
+    "is not a ListConfig": "must be a list: {listed}",
+    "Cannot assign": _TABLE,
+}
 
 
 def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> ConfigError:
@@ -42,6 +59,8 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
         # Hydra supplies no options if the name is in a list.
         options = error.options or list(ConfigStore.instance().repo.get(group, {}))
         known = [option.removesuffix(".yaml") for option in options]
+        if group not in KINDS:  # which no plugin can have failed to supply
+            return ConfigError(group, name, f"no such {group}; {near(name, known)}")
         also = ", or a file" if group == "network" else ""
         return ConfigError(group, name, registry.missing(name, group, known, also))
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
@@ -51,6 +70,9 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
     override = _override_in(str(error), overrides)
     key, _, value = override.partition("=")
     key = key.lstrip("+~")
+    if override.startswith("~"):
+        remedy = "there is no such key, or it has another value: nothing can be removed"
+        return ConfigError("override", override, remedy)
     if "Ambiguous value" in first or "requires --multirun" in first:
         first = "several values are a sweep, which needs -m; a list is written [a,b]"
     elif twice := re.match(r"(\S+) appears more than once", first):
@@ -70,26 +92,52 @@ def _omegaconf(
     key, _, value = override.partition("=")
     key = key.lstrip("+~") or full_key or "configuration"
     if isinstance(cause, ConfigAttributeError | ConfigKeyError):
-        parts = key.split(".")
-        if parts[0] in LISTS and len(parts) > 2 and full_key == f"{parts[0]}.{parts[1]}":
-            chosen = ",".join([*map(str, cause.parent_node or {}), parts[1]])
-            remedy = f"{parts[1]} is not chosen; add '+{parts[0]}=[{chosen}]'"
-            return ConfigError(key, value, remedy)
-        known = list(cause.parent_node) if cause.parent_node is not None else []
-        return ConfigError(key, value, f"unknown key; {near(str(cause.key), known)}")
+        return ConfigError(key, value, _unknown(cause, full_key, override))
     if isinstance(cause, MissingMandatoryValue):
         return ConfigError(full_key, "", "must be given")
+    if full_key and key.startswith(f"{full_key}."):
+        return ConfigError(key, value, f"{full_key} is one value, which has no keys of its own")
+    value = value or _show(cause)
+    return ConfigError(key, value, _remedy(cause, f"{key}=[{value}]"))
+
+
+def _unknown(cause: OmegaConfBaseException, full_key: str, override: str) -> str:
+    """Return what to do about a key that does not exist."""
+    parts = full_key.split(".")
+    if parts[0] in LISTS and len(parts) == 2:
+        chosen = ",".join([*map(str, cause.parent_node or {}), parts[1]])
+        return f"{parts[1]} is not chosen; add '+{parts[0]}=[{chosen}]'"
+    kinds = typing.get_args(cause.ref_type)
+    if override and len(kinds) == 2 and dataclasses.is_dataclass(kinds[1]):
+        return f"{parts[-1]} is not there yet; add it with a +: '+{override}'"
+    known = list(cause.parent_node) if cause.parent_node is not None else []
+    return f"unknown key; {near(str(cause.key), known)}"
+
+
+def _remedy(cause: OmegaConfBaseException, listed: str) -> str:
+    """Return what to do about a value of a wrong type, or one that cannot be had.
+
+    Args:
+        cause: OmegaConf's exception.
+        listed: The override, with its value as a list of one.
+    """
     message = str(cause).split("\n", 1)[0]
-    if isinstance(cause, ValidationError):
-        wanted = message.rpartition("could not be converted to ")[2]
-        message = f"must be {_TYPES[wanted]}" if wanted in _TYPES else message
-        if "is not a valid bool" in message:
-            message = "must be true or false"
-        elif "is not Optional" in message:
-            message = "must not be null"
-        elif "is not a subclass of" in message:
-            message = "holds several options; set one of them by its full name"
-    return ConfigError(key, value or _show(cause), message)
+    if isinstance(cause, InterpolationKeyError):
+        name = message.partition("'")[2].rpartition("'")[0]
+        return f"refers to {name}, which is not an option"
+    if isinstance(cause, InterpolationResolutionError):
+        return f"cannot be resolved: {message.partition('interpolation: ')[2] or message}"
+    if isinstance(cause, ConfigTypeError) and "Cannot merge" in message:
+        wanted = cause.object_type
+        table = _SEVERAL if dataclasses.is_dataclass(wanted) else _TABLE
+        return f"must be a list: {listed}" if wanted is list else table
+    if not isinstance(cause, ValidationError):
+        return message
+    name = message.rpartition("could not be converted to ")[2]
+    if name in _TYPES:
+        return f"must be {_TYPES[name]}"
+    found = (remedy for phrase, remedy in _VALIDATION.items() if phrase in message)
+    return next(found, message).replace("{listed}", listed)
 
 
 def _show(cause: OmegaConfBaseException) -> str:

@@ -33,13 +33,23 @@ def show(what: Any, width: int | None = None) -> None:
     console = Console(highlight=False, markup=False)
     if width is not None and not console.is_terminal:
         console.width = width
-    try:
+    with to_stdout():
         if isinstance(what, str | Path):
-            print(what, flush=True)
+            print(what)
         else:
             console.print(what, crop=False)
-    except BrokenPipeError:
-        raise
+
+
+@contextmanager
+def to_stdout() -> Iterator[None]:
+    """Write all that the block prints, and let errors of the operating system name the place.
+
+    Raises:
+        OSError: Standard output cannot be written.
+    """
+    try:
+        yield
+        sys.stdout.flush()
     except OSError as error:
         error.filename = STDOUT
         raise

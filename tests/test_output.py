@@ -1,0 +1,42 @@
+"""What the command line prints, where it cannot be written."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from geomx.cli import main as cli
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "api",
+        "--help",
+        "launch --help",
+        "--cfg job",
+        pytest.param("run --help", marks=pytest.mark.slow),
+        pytest.param("--info config", marks=pytest.mark.slow),
+    ],
+)
+def test_words_for_a_full_output_end_with_one_line(
+    words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert cli.main(words.split()) == 1
+    line = "standard output: No space left on device; make room, and run it again\n"
+    assert capfd.readouterr().err == line
+
+
+def test_words_for_a_pipe_that_nobody_reads_end_in_silence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    end, pipe = os.pipe()
+    os.close(end)
+    with open(pipe, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert cli.main(["--cfg", "job"]) == 1
+    assert capfd.readouterr().err == ""
