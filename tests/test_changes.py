@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
 from geomx.network.files import read_network, to_node_link
-from geomx.network.schedules import schedule
+from geomx.network.schedules import limited, schedule
 from geomx.options.schema import TcpOptions
 from geomx.sim import transfer_times
 from tests.laws import Build, expected_bytes
@@ -270,6 +270,12 @@ WRONG: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
         "trace of edge hub -> hub/wan is no.csv",
     ),
     (lambda c: c["central"].update(uplink_trace=[[0, 1], [0, 2]]), "time_s in row 2 of trace of"),
+    (
+        lambda c: c["central"].update(uplink_trace=[[0, 1], [1e-10, 2]]),
+        "is 1e-10; it must be at least a nanosecond later than in the row before",
+    ),
+    (lambda c: c["central"].update(uplink_trace=[[0, 1], [2e9, 2]]), "must be 1e+09 or less"),
+    (lambda c: c["central"].update(uplink_trace="a\0.csv"), "is a\\0.csv, which is no file"),
     (lambda c: c["central"].update(uplink_trace=[[0, 1], [2, 0]]), "ends with a bandwidth of 0"),
     (lambda c: c["central"].update(uplink_trace=[[0, -1]]), "bandwidth_mbps in row 1 of trace of"),
     (lambda c: c["central"].update(uplink_trace=[3]), "row 1 of trace of edge hub -> hub/wan must"),
@@ -290,6 +296,20 @@ def test_refusals(change: Callable[[dict[str, Any]], Any], sentence: str, networ
     assert "\n" not in str(caught.value)
 
 
+def test_an_edge_is_unlimited_until_a_trace_that_begins_later() -> None:
+    graph = nx.Graph()
+    hosts = {"g": ("global_server", "hub"), "s": ("server", "east"), "w": ("worker", "east")}
+    for node, (kind, party) in hosts.items():
+        graph.add_node(node, kind=kind, party=party)
+        graph.add_edge(node, "router", unlimited=True)
+    graph.edges["g", "router"]["trace"] = [[10, 8]]
+    read = read_network(graph).graph
+    for edge in (read.edges["g", "router"], read_network(read).graph.edges["g", "router"]):
+        assert limited(edge)
+        assert schedule(edge, "", 0).at(9.0) == math.inf
+        assert schedule(edge, "", 0).at(10.0) == 1e6
+
+
 @pytest.mark.parametrize("text", ["", "time_s,mbps\n0,1\n", "0,1\n1,2\n", "\xff"])
 def test_a_trace_needs_its_header(text: str, tmp_path: Path, network: Build) -> None:
     (tmp_path / "up.csv").write_bytes(text.encode("latin-1"))
@@ -297,6 +317,31 @@ def test_a_trace_needs_its_header(text: str, tmp_path: Path, network: Build) -> 
     content["central"]["uplink_trace"] = "up.csv"
     with pytest.raises(ConfigError, match=r"trace of edge hub -> hub/wan is up\.csv, which"):
         read_network(content)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("\ufefftime_s, bandwidth_mbps\r\n # at first\r\n \r\n0, 10\r\n  ,\r\n5,20\r\n", None),
+        ("time_s,bandwidth_mbps\n", "is up.csv, which has no rows after its first line"),
+        (
+            "time_s,bandwidth_mbps\n5,1\n1,2\n",
+            "time_s in row 2 of trace of edge hub -> hub/wan is 1;",
+        ),
+        ("time_s,bandwidth_mbps\n0,10 Mbps\n", "is '10 Mbps'; it must be a number"),
+    ],
+)
+def test_rows_of_a_trace(text: str, sentence: str | None, tmp_path: Path, network: Build) -> None:
+    (tmp_path / "up.csv").write_bytes(text.encode())
+    content = network(1) | {"folder": str(tmp_path)}
+    content["central"]["uplink_trace"] = "up.csv"
+    if sentence is None:
+        graph = read_network(content).graph
+        assert graph.edges["hub", "hub/wan"]["trace"] == [[0.0, 10.0], [5.0, 20.0]]
+        return
+    with pytest.raises(ConfigError) as caught:
+        read_network(content)
+    assert sentence in str(caught.value)
 
 
 # ---- whole simulated runs ----

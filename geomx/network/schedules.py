@@ -52,6 +52,7 @@ _COLUMNS = ["time_s", "bandwidth_mbps"]
 SHORTEST_S = 0.001
 """Limit on the times between two changes of a bandwidth, or between outages."""
 
+NS = 1_000_000_000
 LATEST_S = 1e9
 """Limit on times: the latest that a clock of the core counts to."""
 
@@ -66,7 +67,8 @@ def check_changes(edge: str, data: dict[str, Any], folder: Path) -> None:
     """Read and check the schedule of an edge, and set its nominal bandwidth.
 
     Afterwards any trace, file or list, is a list of [seconds, Mbit/s], and an edge without
-    ``bandwidth_mbps`` has a nominal one: the first of the trace, or the middle of the redraw.
+    ``bandwidth_mbps`` has a nominal one: the first of the trace, or the middle of the redraw;
+    except an unlimited edge until a trace that begins later.
 
     Args:
         edge: Name of the edge in error messages.
@@ -81,7 +83,7 @@ def check_changes(edge: str, data: dict[str, Any], folder: Path) -> None:
             del data[name]
     if "trace" in data and "redraw" in data:
         refuse(f"{edge} has a trace and is redrawn too")
-    nominal = None
+    nominal, first_s = None, 0.0
     if "trace" in data:
         data["trace"] = _trace(data["trace"], f"trace of {edge}", folder)
         first_s, nominal = data["trace"][0]
@@ -91,7 +93,7 @@ def check_changes(edge: str, data: dict[str, Any], folder: Path) -> None:
     if "redraw" in data:
         data["redraw"] = _redraw(data["redraw"], f"redraw of {edge}")
         nominal = (data["redraw"]["low_mbps"] + data["redraw"]["high_mbps"]) / 2
-    if nominal is not None and "bandwidth_mbps" not in data:
+    if nominal is not None and "bandwidth_mbps" not in data and not first_s:
         data.pop("unlimited", None)
         data["bandwidth_mbps"] = nominal
     if "outages" in data:
@@ -166,8 +168,8 @@ def schedule(data: Mapping[str, Any], name: str, seed: int) -> _core.BandwidthSc
 
 
 def limited(data: Mapping[str, Any]) -> bool:
-    """Return whether an edge with the attributes `data` has a bandwidth or outages."""
-    return "bandwidth_mbps" in data or "outages" in data
+    """Return whether an edge with the attributes `data` ever has a bandwidth, or outages."""
+    return bool({"bandwidth_mbps", "outages", "trace"} & data.keys())
 
 
 def _stream(kind: str, rule: Mapping[str, Any], name: str, seed: int) -> int:
@@ -181,6 +183,8 @@ def _stream(kind: str, rule: Mapping[str, Any], name: str, seed: int) -> int:
 
 def _trace(value: Any, what: str, folder: Path) -> list[list[float]]:
     rows = _read_csv(value, what, folder) if isinstance(value, str | Path) else value
+    if isinstance(value, str | Path) and not rows:
+        refuse(f"{what} is {value}, which has no rows after its first line")
     if not isinstance(rows, Sequence) or not rows:
         refuse(f"{what} must be a file or a list of pairs of seconds and Mbit/s, not {value!r}")
     trace: list[list[float]] = []
@@ -194,8 +198,11 @@ def _trace(value: Any, what: str, folder: Path) -> list[list[float]]:
         ]
         if pair[1] > 0:
             bandwidth(row[1], f"{_COLUMNS[1]} in {where}")
-        if trace and pair[0] <= trace[-1][0]:
-            refuse(f"time_s in {where} is {row[0]}, not later than the row before")
+        if pair[0] > LATEST_S:
+            refuse(f"time_s in {where} is {row[0]}; it must be {LATEST_S:g} or less")
+        if trace and round(pair[0] * NS) <= round(trace[-1][0] * NS):
+            remedy = "it must be at least a nanosecond later than in the row before"
+            refuse(f"time_s in {where} is {row[0]}; {remedy}")
         trace.append(pair)
     if trace[-1][1] == 0:
         refuse(f"{what} ends with a bandwidth of 0; end with more, or messages never arrive")
@@ -203,9 +210,10 @@ def _trace(value: Any, what: str, folder: Path) -> list[list[float]]:
 
 
 def _read_csv(value: str | Path, what: str, folder: Path) -> list[list[str]]:
-    path = (folder / str(value)).resolve()
-    if not path.is_file():
-        refuse(f"{what} is {value}, which does not exist")
+    path = folder / str(value)
+    if "\0" in str(value) or not path.is_file():
+        shown = str(value).replace("\0", "\\0")
+        refuse(f"{what} is {shown}, which is no file")
     return csv_rows(path, _COLUMNS, what, str(value))
 
 

@@ -139,7 +139,7 @@ def may_be_narrow(cluster: Cluster, edge: tuple[str, str]) -> bool:
     ends = [cluster.graph.nodes[node] for node in edge]
     routers = all(end["kind"] == "router" for end in ends)
     between = routers or ends[0].get("party") != ends[1].get("party")
-    return between and "bandwidth_mbps" in cluster.graph.edges[edge]
+    return between and bool({"bandwidth_mbps", "trace"} & cluster.graph.edges[edge].keys())
 
 
 def with_standbys(cluster: Cluster, site: str | None) -> Cluster:
