@@ -58,6 +58,20 @@ def ring(count: int, **attributes: Any) -> nx.Graph:
     return graph
 
 
+def labelled(**attributes: Any) -> nx.Graph:
+    """Return a ring whose first node has these attributes."""
+    graph = ring(4)
+    graph.nodes[0].update(attributes)
+    return graph
+
+
+def parallel(**attributes: Any) -> nx.MultiGraph:
+    """Return a ring that lists one link twice, once with these attributes."""
+    graph = nx.MultiGraph(ring(4))
+    graph.add_edge(0, 1, **attributes)
+    return graph
+
+
 def read(graph: nx.Graph, **options: Any) -> Cluster:
     return read_network({**nx.node_link_data(graph, edges="links"), **options})
 
@@ -203,6 +217,20 @@ def test_rules_of_changing_bandwidth_apply_to_maps() -> None:
         (ring(4), {"fill": {"mbps": -1}}, "fill.mbps is -1"),
         (ring(4), {"fill": {"speed": 1}}, "unknown key fill.speed"),
         (ring(4), {"fill": 3}, "fill must be a table of keys"),
+        (
+            ring(4, bandwidth_mbps=5, delay_ms="5 ms"),
+            {},
+            "delay_ms of link 0 - 1 is '5 ms'; it must be a number",
+        ),
+        (ring(4, bandwidth_mbps=5, delay_ms=-1), {}, "delay_ms of link 0 - 1 is -1; it must be 0"),
+        (labelled(latitude="inf"), {"fill": GIGABIT}, "latitude of node 0 is inf; it must be in d"),
+        (labelled(longitude=481), {"fill": GIGABIT}, "longitude of node 0 is 481; it must be in"),
+        (
+            labelled(kind="pop"),
+            {"fill": GIGABIT, "attach": {"workers": 1}},
+            "0 has kind pop; allow",
+        ),
+        (parallel(loss="x"), {"fill": GIGABIT}, "loss of link 0 - 1 is 'x'; it must be a number"),
         (nx.empty_graph(3), {"fill": GIGABIT}, "the graph has no link between two nodes"),
         (nx.DiGraph(), {}, "has no nodes"),
     ],
@@ -214,6 +242,20 @@ def test_invalid_options_are_refused(
         read(graph, **options)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_odd_labels_become_names_of_one_line() -> None:
+    names = [("", "node 0"), ("A\nB ", "A B")]
+    graph = ring(4, bandwidth_mbps=5)
+    graph = nx.relabel_nodes(graph, {number: label for number, (label, _) in enumerate(names)})
+    found = read_network(graph).graph
+    assert all(name in found for _, name in names)
+
+
+def test_maps_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = zoo(tmp_path)
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    assert "Upton" in read_network({"file": path, "fill": GIGABIT}).graph
 
 
 def test_attach_and_fill_are_for_graphs_of_routers_only(two_parties: Cluster) -> None:

@@ -11,10 +11,11 @@ the centre and from the nodes chosen so far (farthest-point selection).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import networkx as nx
 
+from geomx.cluster import Role
 from geomx.errors import near
 from geomx.network.hosts import add_central, add_party, lan_edge
 from geomx.network.validators import count, known_keys, refuse
@@ -29,10 +30,12 @@ ATTACH: dict[str, Any] = {
 }
 """Accepted options and their defaults."""
 
+HOSTS = get_args(Role)
+
 
 def is_bare(graph: nx.Graph) -> bool:
-    """Return whether every node of `graph` is a router."""
-    return all(data.get("kind", "router") == "router" for _, data in graph.nodes(data=True))
+    """Return whether no node of `graph` is a host; a kind that does not exist is refused later."""
+    return not any(data.get("kind") in HOSTS for _, data in graph.nodes(data=True))
 
 
 def attach(graph: nx.DiGraph, options: Mapping[str, Any]) -> None:

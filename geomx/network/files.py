@@ -176,7 +176,7 @@ def _load(path: Path) -> Any:
     if not path.exists():
         refuse("there is no such file")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         return json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except OSError as error:
         refuse(f"cannot be read: {error.strerror}")
@@ -209,7 +209,7 @@ def _from_file(source: str | Path) -> Any:
 
 def _read_gml(path: Path) -> nx.Graph:
     """Read GML as the Topology Zoo writes it: undeclared parallel edges, duplicate labels."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     if not re.search(r"^\s*multigraph\s+1\s*$", text, re.MULTILINE):
         text = re.sub(r"\bgraph\s*\[", "graph [\n  multigraph 1\n", text, count=1)
     try:

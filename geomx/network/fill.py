@@ -33,6 +33,7 @@ from geomx.network.validators import (
     not_negative,
     number,
     positive,
+    probability,
     refuse,
     spelt,
 )
@@ -98,7 +99,9 @@ def complete(graph: nx.Graph, fill: Mapping[str, Any], known: tuple[str, ...]) -
         edge = {key: data[key] for key in known if key in data}
         if not {"bandwidth_mbps", "unlimited", "trace", "redraw"} & edge.keys():
             edge["bandwidth_mbps"] = _bandwidth(data, what, defaults["mbps"])
-        if "delay_ms" not in edge:
+        if "delay_ms" in edge:
+            edge["delay_ms"] = milliseconds(edge["delay_ms"], f"delay_ms of {what}")
+        else:
             ends = places.get(source), places.get(target)
             edge["delay_ms"] = _delay(data, what, ends, detour, defaults["delay_ms"])
         _add(result, names[source], names[target], edge)
@@ -128,8 +131,9 @@ def great_circle_km(one: Place, other: Place) -> float:
 def _names(graph: nx.Graph) -> dict[Any, str]:
     """Return unique node names without slashes, which separate sites from hosts."""
     given = {
-        node: str(data.get("label") or data.get("name") or node).strip().replace("/", "-")
-        for node, data in graph.nodes(data=True)
+        node: " ".join(str(data.get("label") or data.get("name") or node).replace("/", "-").split())
+        or f"node {number}"
+        for number, (node, data) in enumerate(graph.nodes(data=True))
     }
     often = Counter(given.values())
     return {
@@ -161,13 +165,21 @@ def _place(data: Mapping[str, Any], what: str) -> Place | None:
     for latitude, longitude in _PLACES:
         if lower.get(latitude) is not None and lower.get(longitude) is not None:
             return (
-                number(lower[latitude], f"{latitude} of {what}"),
-                number(lower[longitude], f"{longitude} of {what}"),
+                _degrees(lower[latitude], 90, f"{latitude} of {what}"),
+                _degrees(lower[longitude], 360, f"{longitude} of {what}"),
             )
     pos = lower.get("pos")
     if isinstance(pos, list | tuple) and len(pos) == 2:
-        return number(pos[1], f"pos of {what}"), number(pos[0], f"pos of {what}")
+        return _degrees(pos[1], 90, f"pos of {what}"), _degrees(pos[0], 360, f"pos of {what}")
     return None
+
+
+def _degrees(value: Any, most: int, what: str) -> float:
+    """Check a latitude or a longitude; some files count longitudes from 0 to 360."""
+    result = number(value, what)
+    if not -most <= result <= most:
+        refuse(f"{what} is {value}; it must be in degrees, from -{most} to {most}")
+    return result
 
 
 def _middle(places: list[Place]) -> Place:
@@ -230,7 +242,8 @@ def _add(graph: nx.DiGraph, source: str, target: str, data: Mapping[str, Any]) -
         there["unlimited"] = True
     delays = (milliseconds(edge["delay_ms"], f"delay_ms of {what}") for edge in (there, data))
     there["delay_ms"] = min(delays)
-    there["loss"] = max(float(edge.get("loss", 0.0)) for edge in (there, data))
+    losses = (probability(edge.get("loss", 0.0), f"loss of {what}") for edge in (there, data))
+    there["loss"] = max(losses)
 
 
 def _largest_part(graph: nx.DiGraph) -> nx.DiGraph:
