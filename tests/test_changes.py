@@ -185,6 +185,8 @@ def test_rules_of_a_network_select_their_edges(network: Build) -> None:
     assert cut(site="party1") == both(*((s, "party1") for s in ("hub", "party0", "party2")))
     groups = [["hub", "party0"], ["party1"]]
     assert cut(partition=groups) == both(("hub", "party1"), ("party0", "party1"))
+    with pytest.raises(ConfigError, match=r"outages\[0\].partition: there is no site or node 3"):
+        cut(partition=[3, 4])
 
 
 def test_a_redraw_may_name_links_or_belong_to_a_party(network: Build) -> None:

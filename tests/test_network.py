@@ -192,6 +192,11 @@ def edge(source: str, target: str, **data: Any) -> Callable[[nx.DiGraph], None]:
     return lambda graph: graph.edges[source, target].update(data)
 
 
+def latency(graph: nx.DiGraph, source: str, target: str) -> None:
+    data = graph.edges[source, target]
+    data["latency_ms"] = data.pop("delay_ms")
+
+
 def without_bandwidth(*ends: str) -> Callable[[nx.DiGraph], None]:
     return lambda graph: graph.edges[ends].pop("bandwidth_mbps")
 
@@ -218,6 +223,12 @@ def no_nodes(*kinds: str) -> Callable[[nx.DiGraph], None]:
         (
             node("hub", transit="sometimes"),
             "transit of node hub is 'sometimes'; it must be true or",
+        ),
+        (edge("hub", "hub/wan", loss=10**400), "it must be at least 0 and below 1"),
+        (edge("hub", "hub/wan", delay_ms=10**400), "it must be 0 or more"),
+        (
+            lambda graph: latency(graph, "hub", "hub/wan"),
+            "edge hub -> hub/wan has an unknown attribute latency_ms; did you mean delay_ms?",
         ),
         (edge("hub", "hub/wan", trace="no.csv"), "trace of edge hub -> hub/wan is no.csv, which"),
         (node("beijing/worker0", kind="wroker"), "kind wroker; did you mean worker?"),
@@ -416,6 +427,11 @@ def test_traces_are_relative_to_the_network_file(tmp_path: Path) -> None:
             "a.json",
             '{"nodes": [{"id": 1}], "links": [{"source": 1, "target": 2}]}',
             "links[0] has target 2, which is not a node",
+        ),
+        (
+            "a.json",
+            '{"directed": "no", "nodes": [], "links": []}',
+            "directed is 'no'; it must be tr",
         ),
         ("a.txt", "x", "unknown suffix .txt"),
     ],

@@ -240,7 +240,10 @@ def _node_link(content: Mapping[str, Any]) -> nx.Graph:
     if not isinstance(content["nodes"], list) or not isinstance(links, list):
         refuse("a node-link graph needs two lists, nodes and links")
     known_keys(content, ("name", *_GRAPH, *FILE_OPTIONS), "")
-    graph: nx.Graph = nx.MultiDiGraph() if content.get("directed", False) else nx.MultiGraph()
+    directed = content.get("directed", False)
+    if directed not in (True, False, None):
+        refuse(f"directed is {directed!r}; it must be true or false")
+    graph: nx.Graph = nx.MultiDiGraph() if directed else nx.MultiGraph()
     graph.graph.update(_attributes(table(content.get("graph") or {}, "graph")))
     for key in ("name", *FILE_OPTIONS):
         if content.get(key):

@@ -324,7 +324,7 @@ def _cut(graph: nx.DiGraph, rule: Mapping[str, Any], where: str) -> list[Edge]:
             refuse(f"{where}.partition must be a list of two groups of sites or more")
         group_of: dict[str, int] = {}
         for number, group in enumerate(groups):
-            for name in [group] if isinstance(group, str) else group:
+            for name in group if isinstance(group, list | tuple) else [group]:
                 for node in _site(graph, name, f"{where}.partition"):
                     if group_of.setdefault(node, number) != number:
                         refuse(f"{where}.partition: {name} is in two groups")

@@ -62,6 +62,8 @@ def number(value: Any, what: str) -> float:
         result = float(value.replace(".inf", "inf") if isinstance(value, str) else value)
     except ValueError:
         refuse(f"{what} is {value!r}; it must be a number")
+    except OverflowError:  # an integer beyond floating point
+        result = math.inf if int(value) > 0 else -math.inf
     if math.isnan(result):
         refuse(f"{what} is not a number")
     return result
@@ -262,7 +264,7 @@ def known_keys(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> 
 
 
 def spelt(what: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse attributes that look like misspelt known ones; all others are ignored.
+    """Refuse attributes that look like misspelt known ones, or mean them; all others are ignored.
 
     Args:
         what: Name of the node or edge in error messages.
@@ -270,9 +272,11 @@ def spelt(what: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
         known: The known attributes.
 
     Raises:
-        NetworkError: An attribute resembles a known one.
+        NetworkError: An attribute resembles a known one, or is a latency without a delay.
     """
     stems = {name.split("_")[0]: name for name in known}
+    if "delay_ms" in known and "delay_ms" not in data:
+        stems["latency"] = "delay_ms"
     for name in data:
         if name in known:
             continue
