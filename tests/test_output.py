@@ -1,12 +1,14 @@
-"""What the command line prints, where it cannot be written."""
+"""What the command line prints and leaves, where it cannot be written."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
+from geomx import calibrate
 from geomx.cli import main as cli
 
 
@@ -40,3 +42,28 @@ def test_words_for_a_pipe_that_nobody_reads_end_in_silence(
         monkeypatch.setattr(sys, "stdout", closed)
         assert cli.main(["--cfg", "job"]) == 1
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("folder", "sentence"),
+    [
+        ("file", "must be a folder"),
+        ("file/calibration", "cannot be made: {here}/file is a file"),
+        (
+            "/proc/calibration",
+            "cannot be written (No such file or directory); choose another folder",
+        ),
+    ],
+)
+def test_a_calibration_that_cannot_be_left_is_not_made(
+    folder: str,
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(calibrate, "run", None)
+    (tmp_path / "file").write_text("")
+    assert cli.main(["calibrate", "workload=tiny", "--output", folder]) == 2
+    assert capfd.readouterr().err == f"--output={folder}: {sentence.format(here=tmp_path)}\n"

@@ -48,8 +48,7 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         experiment, _ = compose(options.overrides, directory=Path(scratch))
     output = Path(options.output)
-    if output.exists() and not output.is_dir():
-        raise ConfigError("--output", output, "must be a folder")
+    _check(output)  # now, since measuring takes a while
     if options.probe:  # first, since probes are more likely to fail
         found = survey(options.probe, experiment.cluster)
         header = (
@@ -61,3 +60,20 @@ def main(arguments: Sequence[str]) -> None:
     calibrate.write(content, output / COSTS)
     show(calibrate.table(content))
     show(f"costs={output / COSTS}")
+
+
+def _check(output: Path) -> None:
+    """Check that files can be left in a folder, which need not be there yet.
+
+    Raises:
+        ConfigError: They cannot.
+    """
+    there = next(each for each in (output, *output.absolute().parents) if each.exists())
+    if not there.is_dir():
+        what = "must be a folder" if there == output else f"cannot be made: {there} is a file"
+        raise ConfigError("--output", output, what)
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        remedy = f"cannot be written ({error.strerror}); choose another folder"
+        raise ConfigError("--output", output, remedy) from error
