@@ -67,3 +67,14 @@ def test_a_calibration_that_cannot_be_left_is_not_made(
     (tmp_path / "file").write_text("")
     assert cli.main(["calibrate", "workload=tiny", "--output", folder]) == 2
     assert capfd.readouterr().err == f"--output={folder}: {sentence.format(here=tmp_path)}\n"
+
+
+def test_a_working_directory_that_is_gone_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert cli.main(["workload=tiny"]) == 1
+    assert capfd.readouterr().err == "the working directory is gone; change to another folder\n"

@@ -266,7 +266,12 @@ def prepare(overrides: Sequence[str], registry: Registry) -> list[str]:
 
     Raises:
         ConfigError: A word is not ``key=value``, or lists an accelerator twice.
+        GeomxError: The working directory was deleted.
     """
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise GeomxError("the working directory is gone; change to another folder") from error
     _offer(registry)
     translated = []
     for override in overrides:
