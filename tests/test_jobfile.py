@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from geomx.errors import ConfigError
-from geomx.machines import jobfile
+from geomx.errors import ConfigError, GeomxError
+from geomx.machines import agent, jobfile
+from geomx.machines.frames import Opening
 
 
 @pytest.mark.parametrize(
@@ -28,3 +33,67 @@ def test_an_unusable_file_is_named(content: bytes | None, sentence: str, tmp_pat
     with pytest.raises(ConfigError) as caught:
         jobfile.read(file)
     assert str(caught.value).startswith(f"job={file}: {sentence}")
+
+
+JOB: dict[str, Any] = {
+    "hosts": {"a": {"address": "127.0.0.1"}},
+    "parties": {
+        "hub": {"scheduler": "a", "global_server": "a"},
+        "east": {"server": "a", "worker": "a"},
+    },
+}
+
+
+def at(address: str) -> dict[str, dict[str, str]]:
+    """Return the machines of a job, of which there is one."""
+    return {"a": {"address": address}}
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "::1", "fe80::1%eth0", "node-1.example", "auto"])
+def test_addresses(address: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(JOB | {"hosts": at(address)}))
+    assert jobfile.read(file).hosts["a"].address == address
+
+
+@pytest.mark.parametrize(
+    ("opening", "sentence"),
+    [
+        ({"host": "auto"}, "the address is auto, but GEOMX_HOST is not set here; set it to this"),
+        ({"host": "a", "directory": "/none"}, "/none: there is no such folder here; make it, or"),
+    ],
+)
+def test_a_node_that_cannot_be_started_says_why(
+    opening: dict[str, str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GEOMX_HOST", raising=False)
+    about = {"name": "east/worker0", "id": 1, "token": "", "scheduler": "a:1", "command": ["true"]}
+    read = Opening.read(json.dumps({**about, **opening}))
+    with pytest.raises(GeomxError, match=re.escape(sentence)):
+        agent._Attached(read, tmp_path, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"port": 70000}, "job.port=70000: must be between 0 and 65535"),
+        ({"port": -1}, "job.port=-1: must be between 0 and 65535"),
+        ({"network": 3}, "job.network=3: must be a name or a file, or the content of a file"),
+        ({"env": {"A=B": "c"}}, "env.A=B=c: is no environment variable: NAME: VALUE"),
+        ({"hosts": at("")}, "hosts.a.address=: must be a name or an address, without a port or"),
+        ({"hosts": at("10.0.0.1:80")}, "hosts.a.address=10.0.0.1:80: must be a name or an address"),
+        ({"hosts": at("[::1]")}, "hosts.a.address=[::1]: must be a name or an address, without a"),
+        ({"hosts": at("a b")}, "hosts.a.address=a b: must be a name or an address, without a port"),
+        ({"hosts": ["a"]}, "job.hosts=['a']: must be a table, such as {bj1: {address: 10.0.1.1}}"),
+        ({"hosts": {"a": "10.0.0.1"}}, "job.hosts.a=10.0.0.1: must be a table, as in {bj1: {addr"),
+        ({"parties": {3: {}}}, "job.parties=3: must be a name; write '3', with quotes"),
+        ({"parties": {"": {}}}, "job.parties=: needs a name"),
+        ({"parties": {"east": None}}, "job.parties.east=None: must be a table, as in {beijing: "),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(JOB | changes))
+    with pytest.raises(ConfigError) as caught:
+        jobfile.read(file)
+    assert str(caught.value).startswith(sentence)

@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Literal
 
+from geomx.errors import GeomxError
 from geomx.live.access import TLS, write_files
 from geomx.live.descriptors import readable
 from geomx.live.exit_status import INTERRUPTED
@@ -259,6 +260,14 @@ class _Attached:
     def _plan(self, folder: Path) -> tuple[list[str], dict[str, str]]:
         opening = self._opening
         host = os.environ.get("GEOMX_HOST", "") if opening.host == ELSEWHERE else opening.host
+        if not host:
+            remedy = "set it to this machine's address, or give that in the job file"
+            raise GeomxError(
+                f"the address is {ELSEWHERE}, but GEOMX_HOST is not set here; {remedy}"
+            )
+        if opening.directory and not Path(opening.directory).is_dir():
+            remedy = "make it, or name another one (`directory` of the job file)"
+            raise GeomxError(f"{opening.directory}: there is no such folder here; {remedy}")
         env = {**opening.env, "GEOMX_TOKEN": opening.token, "PYTHONUNBUFFERED": "1"}
         if opening.tls:
             env[TLS] = str(write_files(folder / "tls", opening.tls))

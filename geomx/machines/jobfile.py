@@ -19,19 +19,28 @@ resources (`geomx.machines.ray`).
 
 from __future__ import annotations
 
+import ipaddress
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Interval
 
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError, near
 from geomx.machines import ray, reach, slurm
+from geomx.machines.frames import ELSEWHERE
 from geomx.options.parsing import build_options
 from geomx.yaml_files import YamlError, parse_yaml
 
 ROLES = ("scheduler", "global_server", "server", "worker", "standby")
+TABLES = {
+    "hosts": "{bj1: {address: 10.0.1.1}}",
+    "parties": "{beijing: {server: bj1, worker: [bj1, bj2]}}",
+}
 FAST_MBPS = 10_000  # of links that the file does not describe; nothing is emulated
 
 
@@ -72,14 +81,21 @@ class JobFile:
     # Further environment variables of all nodes.
     env: dict[str, str] = field(default_factory=dict)
     # The scheduler's port; 0: any free one.
-    port: int = 0
+    port: Annotated[int, Interval(ge=0, le=65535)] = 0
     # The folder of `geomx certs`.
     tls: str | None = None
     # Allow connections beyond loopback without TLS, which others can read and change.
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse unknown roles and machines, and invalid templates."""
+        """Refuse unknown roles and machines, and invalid addresses, templates and variables."""
+        if not isinstance(self.network, str | Mapping | None):
+            remedy = "must be a name or a file, or the content of a file"
+            raise ConfigError("network", self.network, remedy)
+        _check_env(self.env, "env")
+        for name, host in self.hosts.items():
+            _check_address(host.address, f"hosts.{name}.address")
+            _check_env(host.env, f"hosts.{name}.env")
         for template in (self.reach, *(host.reach for host in self.hosts.values())):
             if template is not None:
                 reach.check(template, "reach")
@@ -183,12 +199,49 @@ def read(file: Path) -> JobFile:
         content = {**content, "hosts": slurm.hosts()}
     elif content.get("hosts") == ray.NAME:
         content = {**content, "hosts": ray.hosts(content.get("parties") or {})}
+    for key, example in TABLES.items():
+        _check_table(content, key, example)
     job = build_options(JobFile, content, "job")
     if job.tls is not None:
         job.tls = str(file.parent / job.tls)
     if isinstance(job.network, str) and (file.parent / job.network).is_file():
         job.network = str((file.parent / job.network).resolve())
     return job
+
+
+def _check_table(content: Mapping[str, Any], key: str, example: str) -> None:
+    """Check that a key, if it is there, holds tables by name."""
+    given = content.get(key, {})
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"job.{key}", given, f"must be a table, such as {example}")
+    for name, value in given.items():
+        if not isinstance(name, str) or not name:
+            remedy = f"must be a name; write {str(name)!r}, with quotes" if name else "needs a name"
+            raise ConfigError(f"job.{key}", name, remedy)
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"job.{key}.{name}", value, f"must be a table, as in {example}")
+
+
+def _check_address(address: str, key: str) -> None:
+    """Check that an address is neither empty nor one of another form, such as ``HOST:PORT``."""
+    if not re.fullmatch(r"[^\s\[\]/]+", address) or (":" in address and not _is_ipv6(address)):
+        remedy = f"must be a name or an address, without a port or brackets, or {ELSEWHERE}"
+        raise ConfigError(key, address, remedy)
+
+
+def _is_ipv6(address: str) -> bool:
+    try:
+        ipaddress.IPv6Address(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_env(env: Mapping[str, str], key: str) -> None:
+    """Check that the operating system takes environment variables."""
+    for name, value in env.items():
+        if not re.fullmatch(r"[^=\0]+", name) or "\0" in value:
+            raise ConfigError(f"{key}.{name}", value, "is no environment variable: NAME: VALUE")
 
 
 def _names(places: Any, key: str) -> list[str]:
