@@ -319,6 +319,14 @@ def test_composition_leaves_no_global_state() -> None:
     assert (list(sys.argv), dict(os.environ), sys.stderr, os.getcwd()) == before
 
 
+def test_files_are_not_listed_as_names(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("parties: {}")
+    network_choice(str(tmp_path / "mine.yaml"), Registry.discover())
+    with pytest.raises(ConfigError, match="network=nope: no such network") as caught:
+        compose(["network=nope"])
+    assert "mine" not in str(caught.value)
+
+
 @pytest.mark.slow
 def test_a_sweep_may_list_network_files(tmp_path: Path) -> None:
     text = (files("geomx.conf") / "network/two_parties.yaml").read_text()

@@ -27,7 +27,7 @@ from geomx.plugin.registry import Registry
 MOST_ENTRIES = 32
 """Limit on the entries of a table that is copied into a choice."""
 
-_OF_FILES = "file_"
+OF_FILES = "file_"
 """How the names of choices begin that are made of files."""
 
 
@@ -192,7 +192,7 @@ def store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:
         Name of the choice.
     """
     taken = ConfigStore.instance().repo.get(group, {})
-    stem = _OF_FILES + re.sub(r"\W", "_", path.stem)
+    stem = OF_FILES + re.sub(r"\W", "_", path.stem)
     for name in chain([stem], (f"{stem}_{number}" for number in count(2))):
         there = taken.get(f"{name}.yaml")
         if there is None:
@@ -209,7 +209,7 @@ def as_typed(override: str) -> str:
         override: What Hydra made of an override of the command line.
     """
     group, _, name = override.partition("=")
-    if not name.startswith(_OF_FILES):
+    if not name.startswith(OF_FILES):
         return override
     choice = ConfigStore.instance().repo.get(group.lstrip("+"), {}).get(f"{name}.yaml")
     return override if choice is None else f"{group}={choice.provider}"

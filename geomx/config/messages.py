@@ -24,6 +24,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
+from geomx.config.groups import OF_FILES
 from geomx.errors import ConfigError, near
 from geomx.plugin.registration import KINDS, LISTS
 from geomx.plugin.registry import Registry
@@ -58,7 +59,9 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         # Hydra supplies no options if the name is in a list.
         options = error.options or list(ConfigStore.instance().repo.get(group, {}))
-        known = [option.removesuffix(".yaml") for option in options]
+        known = [
+            option.removesuffix(".yaml") for option in options if not option.startswith(OF_FILES)
+        ]
         if group not in KINDS:  # which no plugin can have failed to supply
             return ConfigError(group, name, f"no such {group}; {near(name, known)}")
         also = ", or a file" if group == "network" else ""
