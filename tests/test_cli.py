@@ -546,13 +546,26 @@ def test_run_is_a_command(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["foo"], ["plugins", "--foo"], ["report", "x", "--serve", "y"], ["calibrate", "--foo"]],
+    [
+        ["foo"],
+        ["plugins", "--foo"],
+        ["plugins", "x"],
+        ["report", "x", "--serve", "y"],
+        ["calibrate", "--foo"],
+        ["manifest", "x", "--image", "y", "z=1", "--foo"],
+    ],
 )
 def test_invalid_commands_are_one_line(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == 2
     err = capfd.readouterr().err
     assert err.count("\n") == 1
     assert err.startswith(f"geomx {' '.join(words)}: ") and err.endswith("see --help\n")
+
+
+def test_overrides_may_stand_behind_options() -> None:
+    words = ["manifest", "job.yaml", "seed=1", "--image", "x", "mode=sim"]
+    read = cli._parser(words).parse(words, [])
+    assert (read.job, read.image, read.overrides) == ("job.yaml", "x", ["seed=1", "mode=sim"])
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,12 @@ def test_top_asks_other_machines_by_tls_only(
     assert asked == [paths(tmp_path)]
 
 
+@pytest.mark.parametrize("every", ["-1", "0", "nan", "inf"])
+def test_top_refuses_odd_times(every: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "1", "--every", every]) == 2
+    assert "must be a number of seconds above 0" in capfd.readouterr().err
+
+
 MONITORING = Path(__file__).parent.parent / "examples" / "monitoring"
 
 

@@ -181,9 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def dispatch() -> None:
         own, behind = split(arguments[0], arguments[1:])
         with line(arguments):
-            options = _parser(arguments).parse_args(
-                [arguments[0], *own], argparse.Namespace(behind=behind)
-            )
+            options = _parser(arguments).parse([arguments[0], *own], behind)
         options.main(options)
 
     return _guarded(dispatch)

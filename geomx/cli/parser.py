@@ -19,6 +19,23 @@ MEASURED = "measured"
 class Parser(argparse.ArgumentParser):
     """Reports errors in one line, also those of writing its help."""
 
+    def parse(self, words: Sequence[str], behind: Sequence[str]) -> argparse.Namespace:
+        """Parse a command and its words, whose ``overrides`` may also stand behind its options.
+
+        Args:
+            words: The command, and what follows it.
+            behind: What follows ``--``.
+
+        Raises:
+            UsageError: They are refused.
+        """
+        options, left = self.parse_known_args(words, argparse.Namespace(behind=behind))
+        if any(word.startswith("-") for word in left) or (left and "overrides" not in options):
+            self.error(f"unrecognized arguments: {' '.join(left)}")
+        if left:
+            options.overrides = [*options.overrides, *left]
+        return options
+
     def print_help(self, file: Any = None) -> None:
         """Show the help on standard output, whose errors argparse would ignore.
 

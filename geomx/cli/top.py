@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import time
 
 from prometheus_client.core import Metric
 from rich.console import Console
 from rich.live import Live
 
-from geomx.errors import GeomxError
+from geomx.errors import ConfigError, GeomxError
 from geomx.live import access
 from geomx.metrics.server import Files, fetch
 from geomx.metrics.top import Reading, shown
@@ -36,6 +37,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Show nodes and links until the job ends or Ctrl-C; changes nothing in the job."""
+    if not 0 < options.every < math.inf:
+        raise ConfigError("--every", options.every, "must be a number of seconds above 0")
     host, _, port = options.address.rpartition(":")
     address = f"{host or '127.0.0.1'}:{port}"
     ways = _ways(host or "127.0.0.1")
