@@ -29,6 +29,7 @@ from geomx.network.warnings import ModelWarning
 from geomx.options.schema import Costs, Root, RuntimeOptions, TcpOptions
 from geomx.pages import both
 from geomx.plugin.registry import Registry
+from tests.test_network import LAUGHS
 
 pytestmark = pytest.mark.interpreter  # Hydra and argument parsing
 
@@ -317,6 +318,23 @@ def test_composition_leaves_no_global_state() -> None:
     with pytest.raises(ConfigError):
         main(["seed=x"], lambda made, directory: None)
     assert (list(sys.argv), dict(os.environ), sys.stderr, os.getcwd()) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (LAUGHS, r"mine\.yaml its aliases stand for"),
+        ("seed: &a [*a]", r"mine\.yaml contains itself by an alias at line 1"),
+        ("seed: [", r"mine\.yaml is not YAML: "),
+        ("\udcff", r"mine\.yaml cannot be read: "),
+    ],
+)
+def test_unusable_files_of_a_folder_are_named(content: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    file = tmp_path / "experiment" / "mine.yaml"
+    file.write_text(content, errors="surrogateescape")
+    with pytest.raises(ConfigError, match=f"experiment=mine: .*{sentence}"):
+        main(["--config-dir", str(tmp_path), "experiment=mine"], lambda made, directory: None)
 
 
 def test_files_are_not_listed_as_names(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from geomx.errors import ConfigError
 from geomx.plugin.registration import LISTS
+from geomx.yaml_files import YamlError, parse_yaml
 
 CONF = "geomx.conf"
 VERSION_BASE = "1.3"
@@ -65,7 +66,7 @@ def read_words(words: Sequence[str]) -> Words:
         words: Overrides and flags.
 
     Raises:
-        ConfigError: A flag is unknown, or Hydra would fail at it.
+        ConfigError: A flag is unknown, or Hydra would fail at it, or at a chosen file.
     """
     parser = get_args_parser()
 
@@ -76,10 +77,29 @@ def read_words(words: Sequence[str]) -> Words:
     given = parser.parse_intermixed_args(list(words))
     if (remedy := _refused(given)) is not None:
         refuse(remedy)
+    if given.config_dir:
+        _check_files(Path(given.config_dir), given.overrides)
     left = list(given.overrides)
     flags = [word for word in words if not (left and word == left[0] and left.pop(0))]
     shown = given.help, given.hydra_help, given.cfg, given.info, given.shell_completion
     return Words(flags, list(given.overrides), any(shown))
+
+
+def _check_files(folder: Path, overrides: Sequence[str]) -> None:
+    """Check the chosen files of a folder: Hydra follows aliases as far as they go.
+
+    Raises:
+        ConfigError: One of them is unusable.
+    """
+    for override in overrides:
+        group, _, names = override.lstrip("+").partition("=")
+        for name in names.strip("[]").split(","):
+            file = folder / group / f"{name}.yaml"
+            try:
+                parse_yaml(file.read_text(encoding="utf-8") if file.is_file() else "")
+            except (OSError, ValueError) as error:
+                told = error if isinstance(error, YamlError) else f"cannot be read: {error}"
+                raise ConfigError(group, name, f"{file} {told}") from error
 
 
 def _refused(given: Namespace) -> str | None:
