@@ -198,6 +198,7 @@ def test_errors_in_a_file_of_layers_are_named(tmp_path: Path) -> None:
         ({"layers": [3]}, r"layers\[0\].*must have name"),
         ({}, "must have a list `layers`"),
         ("a: [", "is not YAML"),
+        ("layers: &a [*a]", "contains itself by an alias at line 1"),
     ):
         path = tmp_path / "layers.yaml"
         path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))

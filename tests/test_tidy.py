@@ -141,7 +141,7 @@ ROOMS = {
     "experiment": "cluster errors limits network options plugin scenario version workload",
     "scenario": "cluster errors options yaml_files",
     "training": "cluster errors plugin",
-    "workloads": "errors frameworks options plugin workload",
+    "workloads": "errors frameworks options plugin workload yaml_files",
     "results": "cluster errors network terminal version",
     "pages": "cluster errors results terminal",
     "tracking": "experiment plugin results",

@@ -25,6 +25,7 @@ from geomx.options.parsing import build_options
 from geomx.workload import Layer, TensorSpec, Workload
 from geomx.workloads.optimizers import optimizer_of
 from geomx.workloads.options import Amount, Milliseconds, Updates
+from geomx.yaml_files import YamlError, parse_yaml
 
 
 @dataclass(kw_only=True)
@@ -81,16 +82,16 @@ def _layers(path: str) -> list[ProfiledLayer]:
     Raises:
         ConfigError: It is missing or invalid.
     """
-    import yaml
-
     if not path:
         raise ConfigError("workload.path", path, "must be a file of layers: see geomx import")
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError("workload.path", path, f"cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError("workload.path", path, f"is not YAML: {error}") from error
+    except YamlError as error:
+        raise ConfigError("workload.path", path, str(error)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("workload.path", path, f"is no text: {error}") from error
     entries: Any = content.get("layers") if isinstance(content, Mapping) else None
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise ConfigError("workload.path", path, "must have a list `layers`: see geomx import")
