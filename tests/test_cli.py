@@ -28,7 +28,7 @@ from geomx.plugin.registry import Registry
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.runner import run
-from geomx.version import __version__
+from geomx.version import SUMMARY_SCHEMA, __version__
 
 UNREACHABLE = """
 directed: true
@@ -370,7 +370,8 @@ def test_a_signal_ends_a_run_with_its_status_and_names_its_folder(
 
 @pytest.mark.slow
 def test_explain_reports_a_killed_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    Recorder(tmp_path / "killed", {"mode": "sim"})  # the files of a process killed now
+    header = {"schema": SUMMARY_SCHEMA, "mode": "sim"}
+    Recorder(tmp_path / "killed", header)  # the files of a process killed now
     assert cli.main(["explain", str(tmp_path / "killed")]) == 2
     err = capfd.readouterr().err
     assert "left no timeline to explain (the run was killed before it could end)" in err

@@ -10,12 +10,11 @@ with its run directories, sweeps and flags (`main`). And it converts Hydra's err
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -53,7 +52,7 @@ from geomx.options.schema import MODES, Root
 from geomx.plugin.calling import one_line
 from geomx.plugin.registration import LISTS
 from geomx.plugin.registry import Registry
-from geomx.terminal.output import to_stdout
+from geomx.terminal.output import printed_at_once
 
 CHOSEN = ("sync", "workload", "network")
 GROUPS = (*CHOSEN, "accel", "track", "experiment")
@@ -214,7 +213,7 @@ def main(
         words = [*prepare(plain, registry), *side_by_side]
         sys.argv = ["geomx", *flags, *words]
         try:
-            with _printed_at_once() if prints else nullcontext():
+            with printed_at_once() if prints else nullcontext():
                 run_all(flags, words, task)
         except _Refusal as refusal:
             raise refusal.args[0] from None
@@ -368,18 +367,6 @@ class _WithoutJobLine:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-@contextmanager
-def _printed_at_once() -> Iterator[None]:
-    """Print at the end what Hydra prints and logs: it tells of every line that it cannot write."""
-    text = io.StringIO()
-    try:
-        with redirect_stdout(text):
-            yield
-    finally:
-        with to_stdout():
-            print(text.getvalue(), end="")
 
 
 @contextmanager

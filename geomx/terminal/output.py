@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import GeneratorType
 from typing import Any, TextIO
@@ -127,3 +129,24 @@ def drop_output() -> None:
     """Redirect standard output to /dev/null, so that Python exits without an error about it."""
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+
+@contextmanager
+def printed_at_once() -> Iterator[None]:
+    """Print at the end what the block prints and logs: Hydra tells of every line it cannot write.
+
+    What the block sets up for logging, as Hydra's ``--info`` does, ends with it.
+
+    Raises:
+        OSError: Standard output cannot be written.
+    """
+    text, root = io.StringIO(), logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    try:
+        with redirect_stdout(text):
+            yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
+        with to_stdout():
+            print(text.getvalue(), end="")
