@@ -27,7 +27,10 @@ from geomx.results.results import Results
 from geomx.results.trace import Span, read
 
 LATE_S = 1e-5
-"""Tolerance for the clocks of two processes and for rounded times."""
+"""Tolerance for rounded times."""
+LIVE_S = 1e-3
+"""The same in live runs: a process may note that a message has left after another has received it,
+and that a connection takes more after it could have (by half a millisecond in one of twenty)."""
 TOUCH_S = 1e-8
 """A message that starts this soon after the end of another one was waiting for it."""
 FULL = 0.5
@@ -71,6 +74,8 @@ class Evidence:
         graph: Its network.
         party: Party by node.
         speed: Relative speed by worker.
+        late_s: Tolerance for the order of what two nodes, or two messages, did.
+        kernel: Whether messages queue in the kernel and its network, whose times nobody notes.
         timeline: Its spans.
         sent: Its messages, in the order of their starts.
 
@@ -88,6 +93,10 @@ class Evidence:
             reason = aborted or f"{Path(error.filename or directory).name}: {error.strerror}"
             remedy = f"left no timeline to explain ({reason}); run it again, to its end"
             raise ConfigError("run", directory, remedy) from error
+        live = self.results.summary["mode"] == "live"
+        self.late_s = LIVE_S if live else LATE_S
+        self._touch_s = LIVE_S if live else TOUCH_S
+        self.kernel = live and self.results.summary.get("emulate") != "shaper"
         self._routes = Ways(self.graph)
         self.party = {node: str(data.get("party")) for node, data in self.graph.nodes(data=True)}
         self.speed = {
@@ -164,7 +173,7 @@ class Evidence:
         lane = self._links[message.source, message.target, message.channel > 0]
         place = bisect_left(lane, message.start_s - TOUCH_S / 2, key=attrgetter("start_s"))
         previous = lane[place - 1] if place else None
-        touches = previous is not None and previous.left_s >= message.start_s - TOUCH_S
+        touches = previous is not None and previous.left_s >= message.start_s - self._touch_s
         return previous if touches else None
 
     def arrived(
@@ -179,7 +188,7 @@ class Evidence:
             most: Limit on its round; None for no limit.
         """
         known = self._arrivals[node, *index]
-        place = bisect_right(known, by_s + LATE_S, key=attrgetter("arrives_s"))
+        place = bisect_right(known, by_s + self.late_s, key=attrgetter("arrives_s"))
         while place and most is not None and known[place - 1].round > most:
             place -= 1
         return known[place - 1] if place else None

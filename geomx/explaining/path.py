@@ -116,9 +116,9 @@ class _Walk:
     def _ended_by(self, node: str, about: dict[str, int]) -> Sent | None:
         if "key" not in about:
             return self._evidence.arrived(node, self._now, "reply")
-        value = self._evidence.arrived(
-            node, self._now, "value", about["key"], most=about.get("round")
-        )
+        known = "round" in about  # a wait ends with the last of these messages: none comes later
+        by_s = self._now + (10 * self._evidence.late_s if known else 0.0)
+        value = self._evidence.arrived(node, by_s, "value", about["key"], most=about.get("round"))
         return value if value is None or value.round == about.get("round", value.round) else None
 
     # ---- messages ----
@@ -132,7 +132,7 @@ class _Walk:
             a worker that was computing.
         """
         self._seen.add(message)
-        self._handle(message.target, message.arrives_s)
+        self._receive(message)
         self._step("delay", message.left_s, message.source, peer=message.target, kind=message.kind)
         ahead, what = message, "send"
         while True:
@@ -176,11 +176,32 @@ class _Walk:
         known = [one for one in found if one is not None]
         return max(known, key=lambda one: one.arrives_s, default=None)
 
+    def _receive(self, message: Sent) -> None:
+        """Add what happened between a message's arrival and its effect.
+
+        Where it may have waited in the kernel or in the network, on a way that is full, the time in
+        which its receiver did nothing is that of earlier messages; the arrival is an estimate.
+        """
+        since_s = self._spend(message.target, message.arrives_s)
+        edge = None
+        if self._evidence.kernel and since_s < self._now:
+            first = self._evidence.before(message) or message
+            edge = self._evidence.limit(message.source, message.target, first.start_s, self._now)
+        if edge is None:
+            self._step("handle", since_s, message.target, kind="receive")
+        else:
+            self._step(
+                "queue", since_s, message.source, peer=message.target, kind=message.kind, edge=edge
+            )
+
     def _handle(self, node: str, since_s: float, rest: str = "receive") -> None:
         """Add what `node` did between an arrival and its effect; the order does not matter."""
+        self._step("handle", self._spend(node, since_s), node, kind=rest)
+
+    def _spend(self, node: str, since_s: float) -> float:
+        """Add the work that `node` noted since a moment; return where the rest of it begins."""
         since_s = max(min(since_s, self._now), self._start_s)
         spent = self._evidence.handling(node, since_s, self._now)
         for kind, seconds in sorted(spent.items()):
             self._step("handle", max(since_s, self._now - seconds), node, kind=kind)
-        if self._now - since_s > 0:
-            self._step("handle", since_s, node, kind=rest)
+        return since_s
