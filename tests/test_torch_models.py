@@ -63,6 +63,28 @@ def test_a_model_is_freed_with_its_last_reference(seed: int) -> None:
         gc.enable()
 
 
+def test_some_workers_may_compile_the_model(seed: int) -> None:
+    inputs, targets = data(seed)
+
+    class Compiled(torch.nn.Module):
+        """Has the names of what `torch.compile` returns, which takes seconds to import."""
+
+        def __init__(self, inner: torch.nn.Module) -> None:
+            super().__init__()
+            self._orig_mod = inner
+
+    def body(store: kv.KVStore) -> Any:
+        net = network()
+        model = Compiled(net) if store.global_rank else net
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), model, store=store, overlap=False)
+        torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+        optimizer.step()
+        return [value.numpy() for value in net.state_dict().values()]
+
+    first, second = everyone(body, {"east": 2})
+    assert_same(first, second, 0)
+
+
 def test_copies_of_a_model_do_not_wait(seed: int) -> None:
     inputs, targets = data(seed)
     start = network().state_dict()

@@ -36,6 +36,7 @@ from geomx.training.steps import UNKNOWN, Steps
 
 Update = Literal["servers", "worker"]
 _STATE = "geomx"
+_COMPILED = "_orig_mod."  # what torch.compile puts before names
 
 
 class Optimizer(Wrapper):
@@ -94,7 +95,8 @@ class Optimizer(Wrapper):
             sync, _ = self._member.spec.sync
             remedy = f"sync={sync} needs it; loop while not optimizer.done"
             raise ConfigError("steps", None, remedy)
-        named = dict(model.named_parameters())
+        # Workers agree on names whether or not they compile the model.
+        named = {name.replace(_COMPILED, ""): each for name, each in model.named_parameters()}
         self._slots, self._frozen = trained(optimizer, named), frozen(optimizer, named)
         self._steps.train(elements(named.values(), self._slots))
         self._exchange = claimed(self._store, copy=False)
