@@ -7,6 +7,7 @@ raises errors of several kinds and lines. Files of networks, scenarios and jobs 
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +20,24 @@ Hydra copies a network's unknown keys at a few thousand values per second."""
 
 
 class YamlError(ValueError):
-    """A text that cannot be used; the message is to follow the name of its file."""
+    """A file or text that cannot be used; the message is to follow the name of the file."""
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a YAML file, as `parse_yaml` does of its text.
+
+    Args:
+        path: The file, in UTF-8.
+
+    Raises:
+        YamlError: It cannot be read, or `parse_yaml` refuses its text.
+    """
+    try:
+        return parse_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise YamlError(f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise YamlError("cannot be read: it is not a text file") from error
 
 
 def parse_yaml(text: str) -> Any:

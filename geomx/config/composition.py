@@ -32,7 +32,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from geomx.errors import ConfigError
 from geomx.plugin.registration import LISTS
-from geomx.yaml_files import YamlError, parse_yaml
+from geomx.yaml_files import YamlError, read_yaml
 
 CONF = "geomx.conf"
 VERSION_BASE = "1.3"
@@ -96,10 +96,10 @@ def _check_files(folder: Path, overrides: Sequence[str]) -> None:
         for name in names.strip("[]").split(","):
             file = folder / group / f"{name}.yaml"
             try:
-                parse_yaml(file.read_text(encoding="utf-8") if file.is_file() else "")
-            except (OSError, ValueError) as error:
-                told = error if isinstance(error, YamlError) else f"cannot be read: {error}"
-                raise ConfigError(group, name, f"{file} {told}") from error
+                if file.is_file():
+                    read_yaml(file)
+            except YamlError as error:
+                raise ConfigError(group, name, f"{file} {error}") from error
 
 
 def _refused(given: Namespace) -> str | None:

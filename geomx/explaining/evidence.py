@@ -75,7 +75,7 @@ class Evidence:
         party: Party by node.
         speed: Relative speed by worker.
         late_s: Tolerance for the order of what two nodes, or two messages, did.
-        kernel: Whether messages queue in the kernel and its network, whose times nobody notes.
+        kernel: Whether messages crossed the kernel's network stack, which records no arrival times.
         timeline: Its spans.
         sent: Its messages, in the order of their starts.
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 
 from geomx import _core
 from geomx.cluster import NodeSpec
-from geomx.scenario import Act, NodeActs, Scenario, slowed
+from geomx.scenario import Act, NodeActs, Scenario, check_slow
 
 NS = 1_000_000_000
 AHEAD_NS = 600 * NS
@@ -122,5 +122,5 @@ class ClockEvents:
                 continue
             times = self._scenario.event(act).times or 1.0
             self._slow = [*(each for each in self._slow if each[0] > act.at_ns), (end_ns, times)]
-            slowed(self._name, (each for _, each in self._slow))
+            check_slow(self._name, (each for _, each in self._slow))
             self._clock.slow(act.at_ns, end_ns, times)

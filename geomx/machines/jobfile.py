@@ -34,7 +34,7 @@ from geomx.errors import ConfigError, near
 from geomx.machines import ray, reach, slurm
 from geomx.machines.frames import ELSEWHERE
 from geomx.options.parsing import build_options
-from geomx.yaml_files import YamlError, parse_yaml
+from geomx.yaml_files import YamlError, read_yaml
 
 ROLES = ("scheduler", "global_server", "server", "worker", "standby")
 TABLES = {
@@ -186,11 +186,7 @@ def read(file: Path) -> JobFile:
         ConfigError: It is missing or invalid.
     """
     try:
-        content = parse_yaml(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError("job", file, f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("job", file, "cannot be read: it is not a text file") from error
+        content = read_yaml(file)
     except YamlError as error:
         raise ConfigError("job", file, str(error)) from error
     if not isinstance(content, Mapping):

@@ -5,7 +5,7 @@ A scenario is a list of events (`ScenarioEvent`), each with its kind, its target
 (`geomx.sim.scenario`) and live ones (`geomx.live.disturbances`) carry out the same acts.
 """
 
-from geomx.scenario.acts import Act, NodeActs, Scenario, slowed
+from geomx.scenario.acts import Act, NodeActs, Scenario, check_slow
 from geomx.scenario.events import ScenarioEvent, read_scenario
 from geomx.scenario.programs import Program, read_programs
 
@@ -15,7 +15,7 @@ __all__ = [
     "Program",
     "Scenario",
     "ScenarioEvent",
+    "check_slow",
     "read_programs",
     "read_scenario",
-    "slowed",
 ]

@@ -270,8 +270,8 @@ class NodeActs:
                 yield act
 
 
-def slowed(node: str, times: Iterable[float]) -> float:
-    """Return how many times as long a node takes while some events ``slow`` overlap.
+def check_slow(node: str, times: Iterable[float]) -> None:
+    """Check how many times as long a node takes while some events ``slow`` overlap.
 
     Args:
         node: Its name.
@@ -281,12 +281,11 @@ def slowed(node: str, times: Iterable[float]) -> float:
         GeomxError: The product is no multiple that one event could have.
     """
     product = math.prod(times)
-    if 0 < product <= MOST_TIMES:
-        return product
-    raise GeomxError(
-        f"{node} would take {product:g} times as long: overlapping events `slow` multiply, and may "
-        f"come to more than 0 and at most {MOST_TIMES}; let fewer of them overlap"
-    )
+    if not 0 < product <= MOST_TIMES:
+        raise GeomxError(
+            f"{node} would take {product:g} times as long: overlapping events `slow` multiply, and "
+            f"may come to more than 0 and at most {MOST_TIMES}; let fewer of them overlap"
+        )
 
 
 def _times(event: ScenarioEvent, draws: random.Random) -> Iterator[int]:

@@ -15,7 +15,7 @@ from geomx.errors import ConfigError, near
 from geomx.options.parsing import build_options
 from geomx.scenario.places import find_edge, find_place
 from geomx.scenario.programs import SUFFIX
-from geomx.yaml_files import YamlError, parse_yaml
+from geomx.yaml_files import YamlError, read_yaml
 
 BETWEEN = ("cut", "reset")
 PLACES = ("set", "traffic")
@@ -151,11 +151,7 @@ def _file(name: str) -> Any:
         remedy = "must be a list of events, a file NAME.yaml of one, or a program NAME.py"
         raise ConfigError("scenario", name, remedy)
     try:
-        return parse_yaml(Path(name).read_text(encoding="utf-8")) or []
-    except OSError as error:
-        raise ConfigError("scenario", name, f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("scenario", name, "cannot be read: it is not a text file") from error
+        return read_yaml(Path(name)) or []
     except YamlError as error:
         raise ConfigError("scenario", name, str(error)) from error
 

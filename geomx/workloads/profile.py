@@ -25,7 +25,7 @@ from geomx.options.parsing import build_options
 from geomx.workload import Layer, TensorSpec, Workload
 from geomx.workloads.optimizers import optimizer_of
 from geomx.workloads.options import Amount, Milliseconds, Updates
-from geomx.yaml_files import YamlError, parse_yaml
+from geomx.yaml_files import YamlError, read_yaml
 
 
 @dataclass(kw_only=True)
@@ -85,13 +85,9 @@ def _layers(path: str) -> list[ProfiledLayer]:
     if not path:
         raise ConfigError("workload.path", path, "must be a file of layers: see geomx import")
     try:
-        content = parse_yaml(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError("workload.path", path, f"cannot be read: {error.strerror}") from error
+        content = read_yaml(Path(path))
     except YamlError as error:
         raise ConfigError("workload.path", path, str(error)) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("workload.path", path, f"is no text: {error}") from error
     entries: Any = content.get("layers") if isinstance(content, Mapping) else None
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise ConfigError("workload.path", path, "must have a list `layers`: see geomx import")

@@ -8,7 +8,7 @@ from itertools import cycle
 
 from geomx.errors import near
 from geomx.experiment.experiment import Experiment
-from geomx.scenario.acts import slowed
+from geomx.scenario.acts import check_slow
 from geomx.scenario.events import MOST_TIMES
 from geomx.sim.protocols import Running, Worker
 from geomx.sim.world.calling import called
@@ -82,7 +82,7 @@ class Compute:
         scaled = self._scaled.setdefault(node, [])
         if begins:
             scaled.append(times)
-            slowed(self._simulation.experiment.cluster.nodes[node].name, scaled)
+            check_slow(self._simulation.experiment.cluster.nodes[node].name, scaled)
         else:
             scaled.remove(times)
         self._tell(node)
