@@ -1328,6 +1328,16 @@ class Loop:
     def barrier(self, timeout_s: float) -> None:
         """Wait for all workers."""
 
+    def begin_iteration(self, iteration: int) -> None:
+        """
+        Tell all nodes that this worker begins a local step; they hear of the first worker only.
+        """
+
+    def await_iteration(self, number: int) -> int | None:
+        """
+        Wait for the `number`th local step that a worker has told of, from 0; None: the run is over.
+        """
+
     def report(self, host: int, number: int, values: Sequence[float], not_before_s: float = 0.0) -> None:
         """
         Send numbers to the coordinator `number` on node `host`, after all earlier pushes.

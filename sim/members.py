@@ -140,6 +140,8 @@ class Members:
             self._simulation.workers[node.id].steps.leave()
 
     def _train(self, worker: Worker) -> None:
+        if worker.spec.id in self._processes:
+            self._simulation.acts.iterations.renew(worker.spec.id)
         self._simulation.workers[worker.spec.id] = worker
         self._training.add(worker.spec.id)
         self._gone.discard(worker.spec.id)

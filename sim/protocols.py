@@ -19,7 +19,7 @@ from geomx.experiment.experiment import Experiment
 from geomx.plugin.sync import SyncPolicy
 from geomx.results.recorder import Recorder
 from geomx.results.traffic import Peak
-from geomx.scenario import Act, Program
+from geomx.scenario import Act, Iterations, Program
 from geomx.sim.clock import Clock
 from geomx.terminal.progress import Advance
 from geomx.training.pace import Pace
@@ -80,6 +80,11 @@ class Acts(Protocol):
     """What may be done to links and nodes, see `geomx.sim.scenario.Acts`."""
 
     fruitless: int
+    iterations: Iterations
+
+    def begin_step(self, worker: int, step: int) -> None:
+        """Let the events of the scenario begin that do so as a worker begins a local step."""
+        ...
 
     def carry_out(self, act: Act, row: dict[str, Any] | None) -> None:
         """Carry out an act now."""

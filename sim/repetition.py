@@ -39,6 +39,7 @@ class Repetition:
             and simulation.model is None
             and not simulation.events.observed
             and not simulation.has_world
+            and not simulation.experiment.event_schedule.by_iteration
             and all(getattr(worker.steps.sync, "stepwise", False) for worker in workers)
         )
         self._ended_ns = 0

@@ -15,7 +15,7 @@ from geomx.experiment.unreached import warn_of_unreached
 from geomx.experiment.wiring import peers
 from geomx.network.links import PAYLOAD_SHARE
 from geomx.network.schedules import BYTES_PER_MBIT
-from geomx.scenario import Act, Scenario
+from geomx.scenario import Act, Iterations, Scenario
 from geomx.scenario.acts import NS
 from geomx.sim.members import KILLED, Members
 from geomx.sim.protocols import Running
@@ -28,6 +28,9 @@ VERBS = {"pause": "cut", "kill": "cut", "resume": "reconnect", "restart": "recon
 
 WORLDLY = ("set", "traffic", "quiet", "slow", "usual")
 """Acts on the simulated world, which programs may do too."""
+
+BEFORE_STEPS = ("leave", "slow")
+"""Acts that apply to a step that begins at the same instant; all others happen during it."""
 
 PUBLISHED = ("kill", "restart", "pause", "slow")
 """Acts on nodes of which programs hear (`geomx.events.NodeActed`)."""
@@ -48,7 +51,8 @@ def play(simulation: Running, scenario: Scenario, end: simpy.Event) -> None:
 
     def ended(event: simpy.Event) -> None:
         if event.ok:
-            warn_of_unreached(scenario, (simulation.env.now + simulation.skipped_ns) / NS)
+            end_s = (simulation.env.now + simulation.skipped_ns) / NS
+            warn_of_unreached(scenario, end_s, simulation.acts.iterations.waiting)
 
     assert end.callbacks is not None
     end.callbacks.append(ended)
@@ -76,10 +80,12 @@ class Acts:
     Attributes:
         fruitless: How often at most a link has broken without an arrival in between, while messages
             waited to cross it.
+        iterations: The events that begin with local steps.
     """
 
     def __init__(self, simulation: Running, members: Members | None) -> None:
         self._simulation = simulation
+        self.iterations = Iterations(simulation.experiment.event_schedule)
         self._members = members if simulation.experiment.faults.continues else None
         self.fruitless = 0
         self._cuts: Counter[int] = Counter()  # of the links of each node
@@ -145,6 +151,29 @@ class Acts:
                 self._cuts.update(dict.fromkeys((one, other), 1 if verb == "cut" else -1))
         if members:
             members.reconnected()
+
+    def begin_step(self, worker: int, step: int) -> None:
+        """Let the events begin that do so as a worker begins a local step.
+
+        Args:
+            worker: Id of the worker.
+            step: The number of the step.
+        """
+        simulation, scenario = self._simulation, self._simulation.experiment.event_schedule
+        for number in self.iterations.begins(worker, step):
+            act = scenario.act(number, simulation.env.now)
+            if act.what in BEFORE_STEPS:
+                self.carry_out(act, scenario.row(act))
+            simulation.env.process(self._lasting(act))
+
+    def _lasting(self, act: Act) -> Generator[simpy.Event, Any, None]:
+        """Carry out an act and, after its duration, the one that ends its event."""
+        scenario = self._simulation.experiment.event_schedule
+        if act.what not in BEFORE_STEPS:
+            self.carry_out(act, scenario.row(act))
+        if (end := scenario.end(act)) is not None:
+            yield self._simulation.env.timeout(act.for_ns)
+            self.carry_out(end, None)
 
     def _resumes(self, act: Act) -> bool:
         """Whether a new process of the node of an act resumes where the killed one was."""

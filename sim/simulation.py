@@ -321,6 +321,8 @@ class Simulation:
         self.repetition.add(row)
         if self._world is not None:
             self._world.step_ended(row, loss)
+        if self.acts.iterations.waiting and not row.worker.steps.last:
+            self.acts.begin_step(row.worker.spec.id, row.step + 1)
         if later_ns := self.skipped_ns:
             row = row._replace(start_ns=row.start_ns + later_ns, end_ns=row.end_ns + later_ns)
         self.write(row, loss)

@@ -50,11 +50,11 @@ def test_events_beyond_the_end_are_told_in_one_line() -> None:
 
 def test_many_runs_are_told_of_in_one_line() -> None:
     events = scenario({"at_s": 2}, {"at_s": 3})
-    assert told(warn_of_unreached_in_many, events, [3.0, 4.0]) == []
-    assert told(warn_of_unreached_in_many, events, [2.5, 4.0]) == [
+    assert told(warn_of_unreached_in_many, events, [(3.0, 9), (4.0, 9)]) == []
+    assert told(warn_of_unreached_in_many, events, [(2.5, 9), (4.0, 9)]) == [
         "scenario[1] (at_s=3): 1 of 2 runs ended before it"
     ]
-    assert told(warn_of_unreached_in_many, events, [2.5, 1.0, 4.0]) == [
+    assert told(warn_of_unreached_in_many, events, [(2.5, 9), (1.0, 9), (4.0, 9)]) == [
         "scenario[0] (at_s=2), scenario[1] (at_s=3): 2 of 3 runs ended before them, or some of them"
     ]
 

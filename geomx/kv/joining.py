@@ -113,7 +113,7 @@ def _join(type: str) -> KVStore:
         member.wire()
         notes = Notes(Path(os.environ[NOTES]), resumed=True) if NOTES in os.environ else None
         if notes is not None:
-            member.on_kill, member.on_evaluated = notes.killed, notes.evaluation
+            member.act_notes, member.on_evaluated = notes, notes.evaluation
             if member.late:
                 notes.again()
         metrics = meter(member, tls)

@@ -27,6 +27,7 @@ from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.results.scripts import complete
 from geomx.results.traffic import EdgeTraffic
+from geomx.scenario.acts import NS, Act
 from geomx.terminal.progress import Advance
 from geomx.tracking.begin import begin
 
@@ -81,6 +82,7 @@ class Collector:
         self._ended: set[str] = set()
         self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # of the latest process of each node
         self._recovered: dict[str, list[float]] = defaultdict(list)  # s since the start
+        self._begun: dict[int, Act] = {}  # events that have begun at an iteration, by number
         self._by_hand = set(experiment.event_schedule.by_hand)  # nodes that have not joined yet
         some = may_lack_some(experiment.cluster, experiment.selection, experiment.faults)
         self._participation = recorder.continues(experiment.cluster) if some else None
@@ -137,7 +139,10 @@ class Collector:
     def record_faults(self, until_s: float) -> None:
         """Record all faults and changes of members up to `until_s` seconds after the start."""
         recovered = {name: list(times) for name, times in self._recovered.items()}
-        rows = self._experiment.event_schedule.rows(until_s)
+        schedule = self._experiment.event_schedule
+        begun = [row for act in self._begun.values() if (row := schedule.row(act)) is not None]
+        rows = schedule.rows(until_s) + [row for row in begun if row["time_s"] <= until_s]
+        rows.sort(key=lambda row: row["time_s"])
         nodes = self._experiment.cluster.nodes if self._participation else ()
         anew = {node.name for node in nodes if node.role in ("worker", "server")}  # counted there
         for row in rows:
@@ -182,7 +187,9 @@ class Collector:
         """Close the records of a finished run, and return its results."""
         self.total()
         self.record_faults(self.seconds)
-        warn_of_unreached(self._experiment.event_schedule, self.seconds)
+        schedule = self._experiment.event_schedule
+        waiting = schedule.by_iteration.keys() - self._begun.keys()
+        warn_of_unreached(schedule, self.seconds, waiting)
         if self._latest is not None and self._latest[0] != self._first:
             self._evaluation(*self._latest[1:])
         last = self._first if self._latest is None else self._latest[0]
@@ -220,6 +227,10 @@ class Collector:
             self._waiting.pop(node.name, None)
             if note["waits"]:
                 self._waiting[node.name] = note["waits"]
+        elif "begins" in note:
+            at_s = note["time_s"] + self._late_s.get(node.name, 0.0)
+            act = self._experiment.event_schedule.act(note["begins"], round(at_s * NS))
+            self._begun[act.event] = act
         elif "killed" in note or "resumes" in note:
             pass  # recorded from the scenario and from `recovered`
         elif "again" in note:

@@ -13,10 +13,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection
+from itertools import count
+from typing import Protocol
 
 from geomx import _core
 from geomx.cluster import NodeSpec
-from geomx.scenario import Act, NodeActs, Scenario, check_slow
+from geomx.scenario import Act, Iterations, NodeActs, Scenario, check_slow
 
 NS = 1_000_000_000
 AHEAD_NS = 600 * NS
@@ -26,8 +28,20 @@ LASTING = ("cut", "heal")
 """Acts that still apply to a process that resumes a killed one."""
 
 
+class ActNotes(Protocol):
+    """Where a process notes what a scenario does to it."""
+
+    def killed(self, restart_s: float | None) -> None:
+        """Note that this process is killed now, with the seconds until its replacement."""
+
+    def begins(self, event: int, time_s: float) -> None:
+        """Note that an event with ``at_iteration`` begins, in seconds since the start."""
+
+
 class Disturbances(threading.Thread):
     """Carries out one node's part of a scenario, until the process ends.
+
+    What happens at an iteration of the first worker is heard from the scheduler.
 
     Args:
         loop: The node's driver.
@@ -36,8 +50,8 @@ class Disturbances(threading.Thread):
         scenario: The scenario.
         started_s: Start of the run, in seconds of `geomx._core.clock_s`.
         resumed: Whether earlier acts were carried out by another process of this node.
-        on_kill: Called before this process is killed, with the seconds until its replacement; None
-            for no replacement.
+        scheduler: Whether this node is the scheduler, which notes events for all nodes.
+        notes: Where this process notes what is done to it; None: nowhere.
         on_leave: Called when this worker must leave.
     """
 
@@ -49,33 +63,63 @@ class Disturbances(threading.Thread):
         scenario: Scenario,
         started_s: float,
         resumed: bool = False,
-        on_kill: Callable[[float | None], None] = lambda restart_s: None,
+        scheduler: bool = False,
+        notes: ActNotes | None = None,
         on_leave: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="scenario", daemon=True)
         self._loop, self._node, self._peers = loop, node, frozenset(peers)
         self._scenario, self._started_s = scenario, started_s
         self._since_s = _core.clock_s() - started_s if resumed else -1.0
-        self._on_kill, self._on_leave = on_kill, on_leave
+        self._scheduler, self._notes, self._on_leave = scheduler, notes, on_leave
 
     def run(self) -> None:
         """Wait for each act in turn, and carry it out."""
+        if self._scenario.by_iteration:
+            threading.Thread(target=self._hear, daemon=True).start()
         for act in self._scenario.acts():
             # Also for acts of others: they may repeat for ever, and be the only ones that are left.
             time.sleep(max(0.0, self._started_s + act.at_ns / NS - _core.clock_s()))
-            peers = act.peers_of(self._node) & self._peers
-            myself = not act.other and self._node in act.one
-            past = act.at_ns / NS < self._since_s
-            if (not peers and not myself) or (past and act.what not in LASTING):
-                continue
-            if myself:
-                self._do_to_myself(act)
-            else:
-                self._do(act, peers)
+            if act.at_ns / NS >= self._since_s or act.what in LASTING:
+                self._carry_out(act)
+
+    def begin(self, act: Act, noted: bool) -> None:
+        """Carry out an act now, and in time the one that ends its event.
+
+        Args:
+            act: The act.
+            noted: Whether this process notes that its event has begun.
+        """
+        if noted and self._notes is not None:
+            self._notes.begins(act.event, act.at_ns / NS)
+        self._carry_out(act)
+        if (end := self._scenario.end(act)) is not None:
+            timer = threading.Timer(act.for_ns / NS, self._carry_out, (end,))
+            timer.daemon = True
+            timer.start()
+
+    def _hear(self) -> None:
+        """Begin the events at iterations of the first worker, as the scheduler tells of them."""
+        for number in count():
+            if (iteration := self._loop.await_iteration(number)) is None:
+                return
+            now_ns = round((_core.clock_s() - self._started_s) * NS)
+            for event, at in self._scenario.by_iteration.items():
+                if at == iteration and self._scenario.worker_of(event) is None:
+                    self.begin(self._scenario.act(event, now_ns), noted=self._scheduler)
+
+    def _carry_out(self, act: Act) -> None:
+        """Carry out this node's part of an act."""
+        peers = act.peers_of(self._node) & self._peers
+        if not act.other and self._node in act.one:
+            self._do_to_myself(act)
+        elif peers:
+            self._do(act, peers)
 
     def _do_to_myself(self, act: Act) -> None:
         if act.what == "kill":
-            self._on_kill(act.for_ns / NS if act.for_ns else None)
+            if self._notes is not None:
+                self._notes.killed(act.for_ns / NS if act.for_ns else None)
             os.kill(os.getpid(), signal.SIGKILL)
         elif act.what == "leave":
             self._on_leave()
@@ -95,19 +139,35 @@ class Disturbances(threading.Thread):
                 self._loop.reset(peer)
 
 
-class ClockEvents:
-    """Tells a worker's clock of what lengthens its computing: pauses, and times when it is slow.
+class Disturbed(Protocol):
+    """A worker that has joined a run (`geomx.live.member.Member`)."""
+
+    loop: _core.Loop
+    node: NodeSpec
+    late: bool
+    resumed: bool
+    disturbances: Disturbances | None
+
+
+class WorkerEvents:
+    """What a scenario does to a worker as it trains.
+
+    The worker's clock is told of what lengthens its computing: pauses, and times when it is slow.
+    Events at iterations begin with the worker's steps.
 
     Args:
         clock: The clock of its passes.
         scenario: The scenario.
-        node: The worker.
+        member: The worker.
     """
 
-    def __init__(self, clock: _core.PassClock, scenario: Scenario, node: NodeSpec) -> None:
-        self._clock, self._scenario, self._name = clock, scenario, node.name
-        self._acts = NodeActs(scenario, ("pause", "slow"), node.id)
+    def __init__(self, clock: _core.PassClock, scenario: Scenario, member: Disturbed) -> None:
+        self._clock, self._scenario, self._member = clock, scenario, member
+        self._acts = NodeActs(scenario, ("pause", "slow"), member.node.id)
         self._slow: list[tuple[int, float]] = []  # end, and times; those that may not have ended
+        self._iterations = Iterations(scenario)
+        if member.late or member.resumed:
+            self._iterations.renew(member.node.id)
 
     def tell(self, time_ns: int) -> None:
         """Tell of what begins within ten minutes of a time, in nanoseconds of the run.
@@ -116,11 +176,30 @@ class ClockEvents:
             GeomxError: So many times overlap that the worker would stand still.
         """
         for act in self._acts.until(time_ns + AHEAD_NS):
-            end_ns = act.at_ns + act.for_ns
-            if act.what == "pause":
-                self._clock.pause(act.at_ns, end_ns)
+            self._lengthen(act)
+
+    def begin(self, step: int, time_ns: int) -> None:
+        """Let the events begin that do so with a step of this worker.
+
+        Args:
+            step: The number of the step.
+            time_ns: When it begins, in nanoseconds of the run.
+        """
+        for number in self._iterations.begins(self._member.node.id, step):
+            if self._scenario.worker_of(number) is None:
+                self._member.loop.begin_iteration(self._scenario.by_iteration[number])
                 continue
+            act = self._scenario.act(number, time_ns)
+            self._lengthen(act)
+            assert self._member.disturbances is not None
+            self._member.disturbances.begin(act, noted=True)
+
+    def _lengthen(self, act: Act) -> None:
+        end_ns = act.at_ns + act.for_ns
+        if act.what == "pause":
+            self._clock.pause(act.at_ns, end_ns)
+        elif act.what == "slow":
             times = self._scenario.event(act).times or 1.0
             self._slow = [*(each for each in self._slow if each[0] > act.at_ns), (end_ns, times)]
-            check_slow(self._name, (each for _, each in self._slow))
+            check_slow(self._member.node.name, (each for _, each in self._slow))
             self._clock.slow(act.at_ns, end_ns, times)

@@ -145,6 +145,15 @@ class Notes:
         """
         self._write({"killed": restart_s})
 
+    def begins(self, event: int, time_s: float) -> None:
+        """Note that an event of the scenario begins, which does so at an iteration.
+
+        Args:
+            event: Its number in the scenario.
+            time_s: Seconds since the start of the run.
+        """
+        self._write({"begins": event, "time_s": time_s})
+
     def resumes(self) -> None:
         """Note that all processes of the run were killed, and that it is continued."""
         self._write({"resumes": True})

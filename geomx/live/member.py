@@ -19,7 +19,7 @@ from geomx.experiment import links, streaming, wiring
 from geomx.live import descriptors
 from geomx.live.access import paths
 from geomx.live.addresses import await_name
-from geomx.live.disturbances import Disturbances
+from geomx.live.disturbances import ActNotes, Disturbances
 from geomx.live.resumption import Resumption
 from geomx.live.script_calls import FOREVER_S, Evaluated, ScriptCalls
 from geomx.live.spec import Spec
@@ -70,7 +70,8 @@ class Member(ScriptCalls):
         on_wait: Called with the names of the nodes for which this one has waited for
             ``runtime.failure_timeout_s``, and with "" when the wait is over.
         on_leave: Called when this worker must leave, in any thread.
-        on_kill: Called before a scenario kills this process; see `Disturbances`.
+        act_notes: Where this process notes what a scenario does to it; None: nowhere.
+        disturbances: Carries out the scenario; None: there is none, or the run has not started.
         journal: The log from which another process can resume the node; None for none.
         resumed: Whether this process resumes the node of a killed process.
         late: Whether this process replaces a lost one of this node, while training continues.
@@ -89,7 +90,8 @@ class Member(ScriptCalls):
         self.policy: SyncPolicy = self.selection.sync_policy(spec.cluster)
         self.on_wait: Callable[[str], None] = _tell
         self.on_leave: Callable[[], None] = lambda: None
-        self.on_kill: Callable[[float | None], None] = lambda restart_s: None
+        self.act_notes: ActNotes | None = None
+        self.disturbances: Disturbances | None = None
         self.journal: _core.Journal | None = None
         self.resumed = False
         self.late = False
@@ -337,16 +339,14 @@ class Member(ScriptCalls):
         scenario = spec.event_schedule
         if scenario:
             peers = [peer.id for peer in wiring.peers(spec.cluster, self.selection, self.node)]
-            Disturbances(
-                self.loop,
-                self.node.id,
-                peers,
-                scenario,
-                self.started_s,
-                self.resumed or self.late,
-                self.on_kill,
-                self._must_leave,
-            ).start()
+            anew = self.resumed or self.late
+            self.disturbances = Disturbances(
+                *(self.loop, self.node.id, peers, scenario, self.started_s, anew),
+                scheduler=self.node.role == "scheduler",
+                notes=self.act_notes,
+                on_leave=self._must_leave,
+            )
+            self.disturbances.start()
 
     def consult(self, report: Report, not_before_s: float = 0.0) -> list[float]:
         """Send a report to a coordinator after all earlier pushes, and return its reply.

@@ -132,7 +132,7 @@ class Node:
                 insecure,
                 options.stands_by,
             )
-        member.on_kill = self._notes.killed
+        member.act_notes = self._notes
         if member.spec.faults.log_sync:
             self._notes.sync()
         if member.node.role == "worker":

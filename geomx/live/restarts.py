@@ -225,11 +225,12 @@ class Joins:
     """
 
     def __init__(self, spec: Spec, directory: Path) -> None:
-        scenario = spec.event_schedule
+        scenario = self._scenario = spec.event_schedule
         self._cluster = spec.cluster
         self._by_hand = scenario.by_hand
         self.late = frozenset(scenario.late)
         self._left: list[Act] = scenario.joins()  # in the order of time
+        self._at_iteration = scenario.has("join") and bool(scenario.by_iteration)
         self._scheduler = Reader(stem(directory, spec.cluster.scheduler.name))
         self._started_s: float | None = None
 
@@ -240,18 +241,25 @@ class Joins:
 
     def due(self) -> list[NodeSpec]:
         """Return the nodes whose joining is due; each is returned once."""
-        if not self._left:
+        if not self._left and not self._at_iteration:
             return []
-        if self._started_s is None:
-            started = [note["started"] for note in self._scheduler.new() if "started" in note]
-            self._started_s = started[0] if started else None
-        if self._started_s is None:
-            return []
-        since_ns = (time.monotonic() - self._started_s) * NS
-        due = [act for act in self._left if act.at_ns <= since_ns]
-        self._left = self._left[len(due) :]
+        due = self._begun()
+        if self._started_s is not None:
+            since_ns = (time.monotonic() - self._started_s) * NS
+            due += [act for act in self._left if act.at_ns <= since_ns]
+            self._left = [act for act in self._left if act.at_ns > since_ns]
         return [self._cluster.nodes[node] for act in due for node in sorted(act.one)]
+
+    def _begun(self) -> list[Act]:
+        """Return the acts that have begun at an iteration since the last call."""
+        acts = []
+        for note in self._scheduler.new():
+            if "started" in note and self._started_s is None:
+                self._started_s = note["started"]
+            elif "begins" in note:
+                acts.append(self._scenario.act(note["begins"], round(note["time_s"] * NS)))
+        return [act for act in acts if act.what == "join"]
 
     def cancel(self) -> None:
         """Start no more nodes: the run is over."""
-        self._left = []
+        self._left, self._at_iteration = [], False

@@ -25,7 +25,7 @@ from geomx.experiment import wiring
 from geomx.experiment.native_parts import optimizers, training_optimizers
 from geomx.experiment.rounds import close_early
 from geomx.live.checkpoint import starting
-from geomx.live.disturbances import ClockEvents
+from geomx.live.disturbances import WorkerEvents
 from geomx.live.exchange import received
 from geomx.live.exchanges import exchange_of
 from geomx.live.journal import Notes, Span
@@ -67,7 +67,7 @@ class LiveWorker:
         self._pace = Pace.of(times_s, member.node.speed)
         layer_of_key = [tensor.layer for tensor in workload.tensors]
         self._clock = _core.PassClock(layer_of_key, self._pace.native)
-        self._clock_events = ClockEvents(self._clock, spec.event_schedule, member.node)
+        self._happens = WorkerEvents(self._clock, spec.event_schedule, member)
         self._times = StepTimes.of(spec.cluster, spec.seed, member.node)
         self._steps = Steps(member.policy, spec.cluster, member.node, spec.iterations)
         self._steps.train([tensor.elements for tensor in workload.tensors])
@@ -144,7 +144,7 @@ class LiveWorker:
             self._apply(flights, flights.take_early())
         self._loss = self._step(self._steps.step)
         self._clock.stretch(self._times.at(self._steps.step))
-        self._clock_events.tell(self._start_ns)
+        self._happens.tell(self._start_ns)
         slow = self._clock.times(self._start_ns)
         self._clock.forward(self._start_ns, list(order.needs))
         self._computed_ns = self._waited()
@@ -194,6 +194,8 @@ class LiveWorker:
         start_s, self._spans = self._start_ns / NS, []
         self._notes.iteration(step, start_s, self._compute_s, end_s, loss=loss, spans=spans)
         self._publish("iteration", -1, step, end_s)
+        if not self._steps.last:
+            self._happens.begin(step + 1, end_ns)
         if self._due():
             self._pull()
             kept = [self._exchange.copy(array) for array in self._parameters]

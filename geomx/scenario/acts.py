@@ -18,6 +18,7 @@ from geomx.scenario.events import (
     FIGURES,
     MOST_TIMES,
     PLACES,
+    TIMES,
     ScenarioEvent,
     nodes_of,
 )
@@ -108,8 +109,16 @@ class Scenario:
             late |= dict.fromkeys(joining, number)
             if all(node.id in late for node in party.workers):
                 joins = {late[node.id] for node in party.workers} - {BY_HAND}
-                late[party.server.id] = min(joins, key=lambda n: self._events[n].at_s or 0.0)
+                late[party.server.id] = self._first(joins)
         return late
+
+    def _first(self, joins: Collection[int]) -> int:
+        """Return the event with which a party begins, of those with which its workers join."""
+        events = {number: self._events[number] for number in joins}
+        if len({event.at_s is None for event in events.values()}) > 1:
+            remedy = "all workers of a party must join at_s, or all at_iteration"
+            raise ConfigError(f"scenario[{max(joins)}].join", events[max(joins)].join, remedy)
+        return min(events, key=lambda n: events[n].at_s or events[n].at_iteration or 0.0)
 
     @property
     def by_hand(self) -> tuple[str, ...]:
@@ -146,11 +155,40 @@ class Scenario:
         _ = self.late
 
     def acts(self) -> Iterator[Act]:
-        """Yield all acts in the order of time; infinitely many if an event repeats."""
-        numbered = list(enumerate(self._events))
-        begins = [self._begins(number, event) for number, event in numbered]
-        ends = [self._ends(number, each) for number, each in numbered if each.lasts_s]
+        """Yield all acts in the order of time; infinitely many if an event repeats.
+
+        Those of events with ``at_iteration`` are not among them; see `act`.
+        """
+        begins = [self._begins(number, event) for number, event in self._numbered]
+        ends = [self._ends(number, each) for number, each in self._numbered if each.lasts_s]
         return heapq.merge(*begins, *ends, key=lambda act: act.at_ns)
+
+    @property
+    def by_iteration(self) -> dict[int, int]:
+        """The iterations at which events begin, by the number of the event."""
+        return {n: e.at_iteration for n, e in self._numbered if e.at_iteration is not None}
+
+    def worker_of(self, number: int) -> int | None:
+        """Return the worker to which an event at an iteration happens; None: it is no worker."""
+        event, workers = self._events[number], {node.id for node in self._cluster.workers}
+        act = self.act(number, 0)
+        alone = event.join is None and not act.other and act.one <= workers
+        return min(act.one, default=None) if alone else None
+
+    def act(self, number: int, at_ns: int) -> Act:
+        """Return the act with which an event with ``at_iteration`` begins.
+
+        Args:
+            number: Number of the event.
+            at_ns: When the iteration begins, in nanoseconds since the start of the run.
+        """
+        return self._act(number, at_ns, self._draws(number))
+
+    def end(self, act: Act) -> Act | None:
+        """Return the act with which an event ends that begins with `act`; None: with none."""
+        if not act.for_ns:
+            return None
+        return Act(act.at_ns + act.for_ns, act.event, ENDS[act.what], act.one, act.other)
 
     def has(self, *kinds: str) -> bool:
         """Return whether there is an event of one of these kinds."""
@@ -161,7 +199,7 @@ class Scenario:
         return self._events[act.event]
 
     def joins(self) -> list[Act]:
-        """Return the acts of joining members, in the order of time."""
+        """Return the acts of members that join at a time, in its order."""
         joins = [
             act
             for number, event in enumerate(self._events)
@@ -181,6 +219,8 @@ class Scenario:
             return None
         event = self._events[act.event]
         row: dict[str, Any] = {"time_s": act.at_ns / NS, "what": act.what}
+        if event.at_iteration is not None:
+            row["at_iteration"] = event.at_iteration
         if event.join is not None:
             return row | event.join
         if act.other or event.what in PLACES:
@@ -197,42 +237,54 @@ class Scenario:
         return row
 
     def rows(self, until_s: float) -> list[dict[str, Any]]:
-        """Return the rows of all acts up to `until_s` seconds."""
+        """Return the rows of all acts of `acts` up to `until_s` seconds."""
         due = takewhile(lambda act: act.at_ns <= until_s * NS, self.acts())
         return [row for act in due if (row := self.row(act)) is not None]
 
-    def unreached(self, end_s: float) -> list[int]:
-        """Return the numbers of the events whose first time is after `end_s` seconds."""
-        return [
-            number
-            for number, event in enumerate(self._events)
-            if next(self._begins(number, event)).at_ns > end_s * NS
-        ]
+    def unreached(self, end_s: float, waiting: Collection[int]) -> list[int]:
+        """Return the numbers of the events that a run did not reach.
+
+        Args:
+            end_s: Its end, in seconds since its start.
+            waiting: The events with ``at_iteration`` that had not begun by then.
+        """
+        first = {number: next(self._begins(number, e), None) for number, e in self._numbered}
+        late = {number for number, act in first.items() if act and act.at_ns > end_s * NS}
+        return sorted(late | set(waiting))
 
     def named(self, number: int) -> str:
         """Return an event as warnings show it, ``scenario[0] (at_s=100)``."""
         event = self._events[number]
-        key = "at_s" if event.every_s is None else "every_s"
+        key = next(name for name in TIMES if getattr(event, name) is not None)
         return f"scenario[{number}] ({key}={getattr(event, key):.12g})"
 
+    @property
+    def _numbered(self) -> list[tuple[int, ScenarioEvent]]:
+        return list(enumerate(self._events))
+
+    def _draws(self, number: int) -> random.Random:
+        return random.Random(f"{self._seed}/{number}")
+
     def _begins(self, number: int, event: ScenarioEvent) -> Iterator[Act]:
-        draws = random.Random(f"{self._seed}/{number}")
-        lasts_ns = round((event.lasts_s or 0.0) * NS)
-        if event.join is not None:
-            assert event.at_s is not None
-            joining = frozenset(node for node, by in self.late.items() if by == number)
-            yield Act(round(event.at_s * NS), number, event.what, joining)
-            return
+        draws = self._draws(number)
         for at_ns in _times(event, draws):
-            if event.what in PLACES:
-                yield Act(at_ns, number, event.what, frozenset(), for_ns=lasts_ns)
-                continue
-            one, *other = (self._nodes(name, draws) for name in event.targets)
-            yield Act(at_ns, number, event.what, one, frozenset().union(*other), lasts_ns)
+            yield self._act(number, at_ns, draws)
 
     def _ends(self, number: int, event: ScenarioEvent) -> Iterator[Act]:
         for act in self._begins(number, event):
-            yield Act(act.at_ns + act.for_ns, number, ENDS[act.what], act.one, act.other)
+            if (end := self.end(act)) is not None:
+                yield end
+
+    def _act(self, number: int, at_ns: int, draws: random.Random) -> Act:
+        event = self._events[number]
+        lasts_ns = round((event.lasts_s or 0.0) * NS)
+        if event.join is not None:
+            joining = frozenset(node for node, by in self.late.items() if by == number)
+            return Act(at_ns, number, event.what, joining)
+        if event.what in PLACES:
+            return Act(at_ns, number, event.what, frozenset(), for_ns=lasts_ns)
+        one, *other = (self._nodes(name, draws) for name in event.targets)
+        return Act(at_ns, number, event.what, one, frozenset().union(*other), lasts_ns)
 
     def _nodes(self, name: str, draws: random.Random) -> frozenset[int]:
         if not name.startswith(ANY):
@@ -290,8 +342,8 @@ def check_slow(node: str, times: Iterable[float]) -> None:
 
 def _times(event: ScenarioEvent, draws: random.Random) -> Iterator[int]:
     if event.every_s is None:
-        assert event.at_s is not None
-        yield round(event.at_s * NS)
+        if event.at_s is not None:
+            yield round(event.at_s * NS)
         return
     at_ns = 0
     while True:

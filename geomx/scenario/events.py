@@ -28,14 +28,17 @@ FIGURES = {"set": ("mbps", "delay_ms", "loss"), "traffic": ("bytes", "mbps"), "s
 
 JOINS = "must be {party: NAME, workers: NUMBER}"
 
-LATER = ("at_iteration",)
-"""Keys of events that are not supported yet."""
+TIMES = ("at_s", "at_iteration", "every_s")
+"""When an event happens: exactly one of these."""
 
 LONGEST_S = 1_000_000_000
 """The clock's limit: the fabric takes longer times as for ever (``runtime_cpp/core/types.h``)."""
 
 LEAST_MBPS, MOST_MBPS = 1e-6, 1e9
 """Limits of bandwidths, as in network files."""
+
+MOST_ITERATIONS = 2**32 - 1
+"""Messages number local steps in 32 bits."""
 
 MOST_TIMES = 1_000_000
 """A step of a second then takes eleven days."""
@@ -67,6 +70,8 @@ class ScenarioEvent:
             `mbps` for `for_s`, which share edges with training.
         slow: A node, or ``any ROLE``, that works `times` as long as usual for `for_s`.
         at_s: Time, in seconds since the start of the run.
+        at_iteration: Number of a local step: the event happens as a worker begins it, that one to
+            which it happens, or else the first one to do so.
         every_s: Interval of repetition, in seconds.
         random: With `every_s`: intervals are exponentially distributed with that mean.
         for_s: Duration in seconds.
@@ -88,6 +93,7 @@ class ScenarioEvent:
     traffic: list[str] | None = None
     slow: str | None = None
     at_s: Annotated[float | None, Interval(ge=0, le=LONGEST_S)] = None
+    at_iteration: Annotated[int | None, Interval(ge=1, le=MOST_ITERATIONS)] = None
     every_s: Annotated[float | None, Interval(ge=0.001, le=LONGEST_S)] = None
     random: bool = False
     for_s: Annotated[float | None, Interval(gt=0, le=LONGEST_S)] = None
@@ -159,18 +165,14 @@ def _file(name: str) -> Any:
 def _event(given: Any, key: str, cluster: Cluster) -> ScenarioEvent:
     if not isinstance(given, Mapping):
         raise ConfigError(key, given, "must be an event, such as {at_s: 30, cut: [A, B], for_s: 5}")
-    for word in LATER:
-        if word in given:
-            remedy = f"is not supported yet; there are {', '.join(KINDS)}, with at_s or every_s"
-            raise ConfigError(f"{key}.{word}", given[word], remedy)
     if not isinstance(given.get("join", {}), Mapping):
         raise ConfigError(f"{key}.join", given["join"], JOINS)
     event = build_options(ScenarioEvent, given, key)
     kinds = [kind for kind in KINDS if getattr(event, kind) is not None]
     if len(kinds) != 1:
         raise ConfigError(key, dict(given), f"must have exactly one of {', '.join(KINDS)}")
-    if (event.at_s is None) == (event.every_s is None):
-        raise ConfigError(key, dict(given), "must have a time: at_s or every_s")
+    if sum(getattr(event, name) is not None for name in TIMES) != 1:
+        raise ConfigError(key, dict(given), "must have a time: at_s or every_s, or at_iteration")
     if event.random and event.every_s is None:
         raise ConfigError(f"{key}.random", "true", "needs every_s, the mean time between")
     what = event.what
@@ -241,8 +243,8 @@ def _check_join(event: ScenarioEvent, key: str, cluster: Cluster) -> None:
     if type(count) is not int or not 1 <= count <= sizes[name]:
         remedy = f"must be 1 to {sizes[name]}, the number of workers of party {name}"
         raise ConfigError(f"{key}.workers", count, remedy)
-    if event.at_s is None:
-        raise ConfigError(key, given, "needs at_s, as it happens once")
+    if event.every_s is not None:
+        raise ConfigError(key, given, "needs at_s or at_iteration, as it happens once")
 
 
 def _check_targets(event: ScenarioEvent, key: str, cluster: Cluster) -> None:

@@ -124,8 +124,9 @@ def _warn_of_unreached(experiment: Experiment, variants: Sequence[Variant]) -> N
     """Warn of events of the scenario before which variants ended that have no other one."""
     same = [v for v in variants if "scenario" not in map(key_of, v.own)]
     found = [results.summary for v in same if (results := readable(v)) is not None]
-    ends_s = [summary["seconds"] for summary in found if "aborted" not in summary]
-    warn_of_unreached_in_many(experiment.event_schedule, ends_s)
+    ended = [summary for summary in found if "aborted" not in summary]
+    ends = [(summary["seconds"], summary["iterations"]) for summary in ended]
+    warn_of_unreached_in_many(experiment.event_schedule, ends)
 
 
 def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, str]]:

@@ -324,6 +324,10 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            },
            "key"_a, "out"_a.noconvert(), "Copy the last complete value into a float32 array.")
       .def("barrier", &Barrier, "timeout_s"_a, "Wait for all workers.")
+      .def("begin_iteration", &Loop::BeginIteration, "iteration"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Tell all nodes that this worker begins a local step; they hear of the first worker only.")
+      .def("await_iteration", &Loop::AwaitIteration, "number"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Wait for the `number`th local step that a worker has told of, from 0; None: the run is over.")
       .def("report", &Loop::SendReport, "host"_a, "number"_a, "values"_a, "not_before_s"_a = 0.0,
            nb::call_guard<nb::gil_scoped_release>(),
            "Send numbers to the coordinator `number` on node `host`, after all earlier pushes.")

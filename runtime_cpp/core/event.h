@@ -40,6 +40,7 @@ struct Event {
                   // workers, and contributions to earlier rounds (`late`); `above` is the global round
                   // that it is sent as, or 0
     kState,       // worker: a part of an optimizer's state, as in optimizer_states.h
+    kIteration,   // a first worker begins local step `round`, at which a scenario has an event
     kNonFinite,   // worker: push `round` of `key` holds values that are NaN or infinite, as `text` says
   };
   Kind kind;

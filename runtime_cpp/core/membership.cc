@@ -26,6 +26,10 @@ void Membership::Ready(Time now) {
   state_.peers.Send(*state_.config.scheduler, ControlMessage(Kind::kReady));
 }
 
+void Membership::BeginIteration(Round iteration) {
+  state_.peers.Send(*state_.config.scheduler, ControlMessage(Kind::kIteration, {}, iteration));
+}
+
 void Membership::Leave() {
   leaving_ = left_ = true;
   SayByeIfAnswered();

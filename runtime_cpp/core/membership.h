@@ -42,6 +42,7 @@ class Membership {
   void Beat(Time now);
   void Stop() { stopped_ = true; }
   void Ready(Time now);
+  void BeginIteration(Round iteration);
 
   // Sends bye as soon as nothing is unanswered.
   void Leave();

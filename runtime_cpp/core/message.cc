@@ -218,7 +218,7 @@ const char* KindName(Kind kind) {
   static constexpr const char* kNames[] = {
       "hello", "join",  "roster",  "ready", "start",        "barrier", "release", "heartbeat",
       "bye",   "stop",  "dead",    "command", "report", "reply", "init", "pull_request", "push",    "value",
-      "closing", "members", "challenge", "proof", "records", "replicated"};
+      "closing", "members", "challenge", "proof", "records", "replicated", "iteration"};
   static_assert(std::size(kNames) == kKinds);
   return kNames[static_cast<std::uint8_t>(kind)];
 }

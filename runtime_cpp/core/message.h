@@ -53,8 +53,9 @@ enum class Kind : std::uint8_t {
   kProof,        // payload = proof that the calling end knows the token (io/proof.h)
   kRecords,    // global server -> its standby: records of its journal (replicator.h)
   kReplicated, // standby -> its global server: it has applied the records up to batch `offset`
+  kIteration,  // worker -> scheduler: it begins local step `round`; scheduler -> all: a first worker does
 };
-inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kReplicated) + 1;
+inline constexpr std::uint8_t kKinds = static_cast<std::uint8_t>(Kind::kIteration) + 1;
 
 // True for the kinds that carry slices of a shard.
 inline bool IsTransfer(Kind kind) {

@@ -89,6 +89,8 @@ bool Node::Expected(const Peers::Neighbour& sender, NodeId from, const Header& h
     case Kind::kStop:
     case Kind::kRelease: return state_.config.scheduler == from;
     case Kind::kDead: return state_.config.scheduler == from || scheduler;
+    case Kind::kIteration:
+      return state_.config.scheduler == from || (scheduler && sender.peer->role == Role::kWorker);
     case Kind::kMembers:
       return state_.config.scheduler == from ||
              (state_.config.continues && state_.config.role == Role::kServer && sender.parent) ||
@@ -146,6 +148,9 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
       if (membership_.Advance(change->epoch)) Change(*change, now);
       return;
     }
+    case Kind::kIteration:
+      if (!from_scheduler) break;
+      return Emit({.kind = Event::Kind::kIteration, .round = message.header.round});
     case Kind::kBye:
       membership_.HandleBye(from);
       if (overlay_) overlay_->OnBye(from);

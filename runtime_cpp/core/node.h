@@ -131,6 +131,9 @@ class Node {
   // std::invalid_argument for any other role, or if the value does not have the shard's size.
   void Initialise(const ShardInfo& shard, Buffer value, Time now);
   void Instruct(const std::string& text, Time now);
+  // Tells all members that a worker, this one, begins local step `iteration`: for scenarios, which have
+  // events at steps. Only the first worker to say so is passed on.
+  void BeginIteration(Round iteration) { membership_.BeginIteration(iteration); }
   // Leaves in good order, once everything that was pushed is answered.
   void Leave(Time now) {
     (void)now;

@@ -18,7 +18,8 @@ inline bool IsOutOfBand(Kind kind, bool from_scheduler) {
     case Kind::kHeartbeat:
     case Kind::kBye:
     case Kind::kStop:
-    case Kind::kDead: return true;
+    case Kind::kDead:
+    case Kind::kIteration: return true;
     default: return false;
   }
 }

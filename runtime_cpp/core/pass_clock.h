@@ -6,6 +6,7 @@
 // simulation.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -58,8 +59,11 @@ class PassClock final : private WorkerLoop::Driver {
   double Times(Time at) const;
 
   // The process is stopped from `start` to `end`: its computation continues afterwards. Call it before
-  // the order in which that is, in the order of time.
-  void Pause(Time start, Time end) { pauses_.emplace_back(start, end); }
+  // the order in which that is.
+  void Pause(Time start, Time end) {
+    const std::pair pause(start, end);
+    pauses_.insert(std::upper_bound(pauses_.begin(), pauses_.end(), pause), pause);
+  }
 
   // The worker's activity since the last call.
   std::vector<Span> TakeSpans() { return std::exchange(spans_, {}); }

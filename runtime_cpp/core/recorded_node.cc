@@ -143,6 +143,11 @@ void RecordedNode::Instruct(const std::string& text, Time now) {
   node_.Instruct(text, now);
 }
 
+void RecordedNode::BeginIteration(Round iteration) {
+  if (journal_) Add(RecordWriter(RecordKind::kIteration).Put(iteration));
+  node_.BeginIteration(iteration);
+}
+
 void RecordedNode::Leave(Time now) {
   if (journal_) Add(RecordWriter(RecordKind::kLeave).Put(now));
   node_.Leave(now);

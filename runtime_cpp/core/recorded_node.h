@@ -65,6 +65,7 @@ class RecordedNode {
   void Report(NodeId host, std::uint32_t number, std::span<const double> values);
   void Initialise(const ShardInfo& shard, Buffer value, Time now);
   void Instruct(const std::string& text, Time now);
+  void BeginIteration(Round iteration);
   void Leave(Time now);
 
   // See Node::Room; null where messages are kept.

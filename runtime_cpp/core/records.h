@@ -47,6 +47,7 @@ enum class RecordKind : std::uint8_t {
   kState,        // a part of the state that the next note is about
   kNote,
   kSnapshot,     // the state of the node, in the records of states before it: the second record of a journal
+  kIteration,    // a worker's: BeginIteration
 };
 
 // The fate of a message that was taken from the node's queues.

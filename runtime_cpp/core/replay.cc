@@ -115,6 +115,7 @@ void Replay::Apply(RecordReader& record, Payload payload) {
       node_.Instruct(record.Text(), now);
       break;
     }
+    case RecordKind::kIteration: node_.BeginIteration(record.Get<Round>()); break;
     case RecordKind::kLeave:
       node_.Leave(now = record.Get<Time>());
       handler_.OnVerb(kind, 0);

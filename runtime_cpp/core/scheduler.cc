@@ -51,6 +51,7 @@ class Scheduler final : public RoleLogic {
       case Kind::kBarrier: Barrier(peer, message.header.round, now); return;
       case Kind::kBye: Bye(peer, now); return;
       case Kind::kDead: return Reported(peer, message, now);
+      case Kind::kIteration: return Begins(message.header.round);
       default: return;
     }
   }
@@ -63,8 +64,8 @@ class Scheduler final : public RoleLogic {
     const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
     if (!words) return node_.Fail(peer, "a malformed report of a loss");
     const auto& peers = node_.config().peers;
-    const auto lost = std::find_if(peers.begin(), peers.end(),
-                                   [&](const Peer& each) { return each.name == (*words)[0]; });
+    const auto named = [&](const Peer& each) { return each.name == (*words)[0]; };
+    const auto lost = std::find_if(peers.begin(), peers.end(), named);
     if (lost == peers.end() || !tree_.AreConnected(peer, lost->id)) {
       return node_.Fail(peer, "reports the loss of a node that it has no connection with");
     }
@@ -124,8 +125,9 @@ class Scheduler final : public RoleLogic {
   void LookAtEnded(Time now) {
     while (const auto link = ended_.Take(now)) {
       if (node_.stopped() || !dead_.empty()) continue;
-      const NodeId silent = MoreSilent(link->one, link->other, now);
-      if (node_.membership().Silence(silent, now) > node_.config().failure_timeout / 2) {
+      const auto silence = [&](NodeId id) { return node_.membership().Silence(id, now); };
+      const NodeId silent = silence(link->one) > silence(link->other) ? link->one : link->other;
+      if (silence(silent) > node_.config().failure_timeout / 2) {
         DeclareDead(*node_.FindPeer(silent), link->reason, now);
         continue;
       }
@@ -142,10 +144,7 @@ class Scheduler final : public RoleLogic {
                                node_.FindPeer(link->other)->name;
       ToAll(Kind::kDead, {name, link->reason});
       dead_.insert(link->other);
-      node_.Emit({.kind = Event::Kind::kDead,
-                  .peer = link->other,
-                  .text = name,
-                  .reason = link->reason});
+      node_.Emit({.kind = Event::Kind::kDead, .peer = link->other, .text = name, .reason = link->reason});
     }
   }
 
@@ -157,9 +156,7 @@ class Scheduler final : public RoleLogic {
     look_again_ = kNever;
     if (const auto missed = Missed()) DeclareDead(*node_.FindPeer(missed->first), missed->second, now);
   }
-  Time NextTimeout() const override {
-    return std::min(look_again_, ended_.NextDue());
-  }
+  Time NextTimeout() const override { return std::min(look_again_, ended_.NextDue()); }
 
   bool Dispensable(NodeId peer) const override { return standbys_.HasOne(peer) || standbys_.ServerOf(peer); }
 
@@ -167,7 +164,7 @@ class Scheduler final : public RoleLogic {
 
   void Exchange(Archive& archive) override {
     archive(ended_, expected_, ready_, left_, workers_left_, dead_, gone_,
-            barriers_, members_, early_, refused_, started_at_, look_again_, standbys_);
+            barriers_, members_, early_, refused_, started_at_, look_again_, standbys_, begun_);
   }
 
  private:
@@ -175,16 +172,19 @@ class Scheduler final : public RoleLogic {
   // is lost.
   bool HasLeft(NodeId id) const { return left_.contains(id) && tree_.AllChildrenIn(id, left_); }
 
-  NodeId MoreSilent(NodeId one, NodeId other, Time now) const {
-    const auto& membership = node_.membership();
-    return membership.Silence(one, now) > membership.Silence(other, now) ? one : other;
+  // A member that is declared dead is told too: it may still wait for others.
+  void ToAll(Kind kind, std::initializer_list<std::string_view> strings = {}, Round round = 0) {
+    for (const Peer& peer : node_.config().peers) {
+      if (!gone_.contains(peer.id)) node_.Send(peer.id, ControlMessage(kind, strings, round));
+    }
   }
 
-  // A member that is declared dead is told too: it may still wait for others.
-  void ToAll(Kind kind, std::initializer_list<std::string_view> strings = {}) {
-    for (const Peer& peer : node_.config().peers) {
-      if (!gone_.contains(peer.id)) node_.Send(peer.id, ControlMessage(kind, strings));
-    }
+  // A worker begins a local step; the others follow, and say so as well.
+  void Begins(Round iteration) {
+    if (iteration <= begun_) return;
+    begun_ = iteration;
+    ToAll(Kind::kIteration, {}, iteration);
+    node_.Emit({.kind = Event::Kind::kIteration, .round = iteration});
   }
 
   void Join(NodeId peer, const Message& message, Time now) {
@@ -390,6 +390,7 @@ class Scheduler final : public RoleLogic {
   std::set<NodeId> refused_;               // of the absent, those that have been told
   Time started_at_ = 0;
   Time look_again_ = kNever;  // for workers missing at a barrier
+  Round begun_ = 0;           // the latest local step of which all were told
 };
 
 }  // namespace

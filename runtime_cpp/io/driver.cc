@@ -255,6 +255,7 @@ void Driver::Act(Event& event, Time now) {
       return;
     }
     case Event::Kind::kBarrier: status_.SetReleased(event.round); return;
+    case Event::Kind::kIteration: return status_.AddIteration(event.round);
     case Event::Kind::kState:
       if (status_.AddState(std::move(event.text))) return;
       return Break(event.peer, "sends states that nobody asked for");

@@ -19,7 +19,7 @@
 namespace geomx::io {
 namespace {
 
-constexpr char kJournalMagic[] = "GMXJRNL4";
+constexpr char kJournalMagic[] = "GMXJRNL5";
 constexpr std::size_t kMagicBytes = sizeof kJournalMagic - 1;
 constexpr std::size_t kShort = 4096;  // bytes; payloads up to this size are copied
 constexpr std::uint32_t kMostBody = 1u << 30;

@@ -1,6 +1,6 @@
 // The file of a node's journal (core/recorded_node.h): consecutive records, each with checksums.
 //
-//     file    0  magic "GMXJRNL4"                       8  records
+//     file    0  magic "GMXJRNL5"                       8  records
 //     record  0  bytes of body, 4  of payload           8  CRC-32C of both   12  CRC-32C of these 12 bytes
 //            16  body, payload
 //

@@ -297,6 +297,11 @@ bool Loop::WaitBarrier(Round barrier, double timeout_s) {
   return released;
 }
 
+void Loop::BeginIteration(Round iteration) {
+  Driver& driver = state_->driver;
+  driver.Post([&driver, iteration] { driver.node().BeginIteration(iteration); });
+}
+
 void Loop::Command(const std::string& text, bool unless_given) {
   {
     std::lock_guard lock(verbs_);

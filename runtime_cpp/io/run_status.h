@@ -83,6 +83,11 @@ class RunStatus {
   void SetReleased(Round barrier) {
     Change([&] { released_ = std::max(released_, barrier); });
   }
+  void AddIteration(Round iteration) {
+    Change([&] {
+      if (iterations_.size() < kIterationsKept) iterations_.push_back(iteration);
+    });
+  }
   // Returns false if too many replies are unread already.
   bool AddReply(std::uint32_t coordinator, std::vector<double> values) {
     bool taken = false;
@@ -226,6 +231,13 @@ class RunStatus {
     states_.pop_front();
     return part;
   }
+  // Waits for the `number`th announcement of an iteration, from 0. Returns nothing once the run has failed
+  // or the loop was closed. Not counted as a wait of the application.
+  std::optional<Round> AwaitIteration(std::size_t number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return iterations_.size() > number || failure_ || ended_; });
+    return iterations_.size() > number ? std::optional(iterations_[number]) : std::nullopt;
+  }
   // Waits for the end of the loop's thread.
   void WaitEnded() {
     std::unique_lock lock(mutex_);
@@ -254,6 +266,7 @@ class RunStatus {
  private:
   static constexpr int kRefusalsTold = 100;
   static constexpr std::size_t kUnreadReplies = 1024;  // of one coordinator
+  static constexpr std::size_t kIterationsKept = 1 << 16;  // more than a scenario has events
   static constexpr std::chrono::milliseconds kLookEvery{100};
 
   // The last complete values of a key, and how many threads wait for another.
@@ -332,6 +345,7 @@ class RunStatus {
   bool stopped_ = false;
   bool ended_ = false;
   Round released_ = 0;
+  std::vector<Round> iterations_;  // as announced
   std::map<std::uint32_t, std::deque<std::vector<double>>> replies_;
   std::deque<std::string> states_;
   bool asked_states_ = false;

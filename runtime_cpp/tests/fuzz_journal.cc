@@ -261,7 +261,7 @@ std::vector<std::byte> Input(Random& random) {
   if (target % 4 == 0) append(State(random, target / 4));
   const bool snapshot = target % 4 == 1 && target / 4 % 2 == 1;
   if (snapshot) append(Snapshot(random));
-  if (target % 4 > 1) append(std::as_bytes(std::span("GMXJRNL4", kMagicBytes)));
+  if (target % 4 > 1) append(std::as_bytes(std::span("GMXJRNL5", kMagicBytes)));
   for (auto records = Below(random, 12); target % 4 > 0 && !snapshot && records > 0; --records) {
     const auto [body, payload] = Record(random);
     FieldWriter sizes;

@@ -385,11 +385,13 @@ TEST(OnlyTheMasterGivesValuesAndInstructions) {
 
 TEST(OnlyTheSchedulerReportsMembers) {
   Strict f(true);
-  for (const Kind kind : {Kind::kStart, Kind::kStop, Kind::kDead, Kind::kRoster, Kind::kRelease, Kind::kMembers}) {
+  for (const Kind kind : {Kind::kStart, Kind::kStop, Kind::kDead, Kind::kRoster, Kind::kRelease, Kind::kMembers,
+                          Kind::kIteration}) {
     const std::string unexpected = std::string("unexpected ") + KindName(kind);
     CHECK_EQ(f.Complaint(f.servers[0], Control(kind, f.workers[1], {"node0", "because"})), unexpected);
+    const NodeId other = kind == Kind::kIteration ? f.servers[1] : f.workers[1];  // workers report steps
     if (kind == Kind::kDead) continue;
-    CHECK_EQ(f.Complaint(f.scheduler, Control(kind, f.workers[1], {"node0", "because"})), unexpected);
+    CHECK_EQ(f.Complaint(f.scheduler, Control(kind, other, {"node0", "because"})), unexpected);
   }
   const std::vector<double> numbers = {1, 2};
   Message reply = NumbersMessage(Kind::kReply, 0, numbers, 0);

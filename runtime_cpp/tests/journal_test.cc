@@ -79,6 +79,7 @@ TEST(TruncatedRecordsAreRefused) {
   };
   CHECK(refused({}));
   CHECK(refused({std::byte{200}}));
+  CHECK(refused({std::byte(RecordKind::kIteration), std::byte{1}}));
   for (int kind = 3; kind <= static_cast<int>(RecordKind::kNote); ++kind) {
     if (kind == static_cast<int>(RecordKind::kReport) || kind == static_cast<int>(RecordKind::kState)) continue;
     CHECK(refused({std::byte(kind), std::byte{1}}));

@@ -123,6 +123,29 @@ TEST(ABarrierWaitsForAllWorkers) {
   });
 }
 
+// Scenarios have events at local steps.
+TEST(AllHearOfTheFirstWorkerToBeginAStep) {
+  check::ForSeeds(5, [](std::uint64_t seed) {
+    Cluster cluster(seed, {});
+    const auto begin = [&](std::size_t worker, Round step) {
+      cluster.Do(cluster.workers[worker], [step](Node& node, Time) { node.BeginIteration(step); });
+      cluster.Drive();
+    };
+    begin(1, 5);
+    begin(0, 5);
+    begin(0, 7);
+    begin(1, 6);
+    std::vector<NodeId> all = Members(cluster);
+    all.push_back(cluster.scheduler);
+    for (const NodeId id : all) {
+      std::vector<Round> told;
+      for (const Event& event : cluster.Events(id, Event::Kind::kIteration)) told.push_back(event.round);
+      CHECK(told == (std::vector<Round>{5, 7}));
+    }
+    cluster.ReplayAll();
+  });
+}
+
 TEST(AllStopWhenAllWorkersHaveLeft) {
   check::ForSeeds(5, [](std::uint64_t seed) {
     Cluster cluster(seed, Unstarted(kSecond));
