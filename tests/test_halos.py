@@ -22,7 +22,7 @@ from tests.outer_laws import is_refused, on_tiny
 
 pytestmark = pytest.mark.needs("halos")
 
-PLAIN = {"global_momentum": 0.0, "global_delay": 1, "by_speed": False}
+PLAIN = {"outer_momentum": 0.0, "delay": 1, "by_speed": False}
 
 
 def moved(run: Run, model: Any) -> list[np.ndarray]:
@@ -77,7 +77,7 @@ def test_a_single_worker_is_diloco(
     iterations: int, network: Build, tiny: Workload, simulate: Build, seed: int
 ) -> None:
     """Where answers come before the next push, the party's model is the global one."""
-    options = {"h": 3, "k": 1, "alpha": 1.0, "global_lr": 1.0, **PLAIN}
+    options = {"h": 3, "k": 1, "alpha": 1.0, "outer_lr": 1.0, **PLAIN}
     near = network(1, mbps=1e5, delay_ms=0.01)
     run = simulate(near, tiny, ("halos", options), iterations=iterations)
     plain = {"h": 3, "outer_lr": 1.0, "outer_momentum": 0.0}
@@ -125,9 +125,9 @@ def in_lockstep(
         return values
 
     local_lr = (1 - config.local_momentum) * len(counts) / total
-    global_lr = (1 - config.global_momentum) / len(counts)
+    outer_lr = (1 - config.outer_momentum) / len(counts)
     local = (local_lr, config.local_momentum, config.local_delay)
-    outer = (global_lr, config.global_momentum, config.global_delay)
+    outer = (outer_lr, config.outer_momentum, config.delay)
     start = [value.copy() for value in model.parameters]
     common = [Momentum(value, *outer) for value in start]
     parties = [[Momentum(value, *local) for value in start] for _ in counts]
@@ -156,7 +156,7 @@ def test_equal_speeds_and_all_updates_are_rounds(
 ) -> None:  # fmt: skip
     """Where k is a party's workers, and answers come before the next push, nothing overlaps."""
     options = {"h": 3, "k": counts[0], "by_speed": False, "alpha": 0.25,
-               "local_momentum": momentum, "local_delay": 2, "global_momentum": 0.5}  # fmt: skip
+               "local_momentum": momentum, "local_delay": 2, "outer_momentum": 0.5}  # fmt: skip
     # Parties differ in speed by 0.1 %, so that their moves arrive in the order of parties.
     speed = [[1 - 0.001 * party] * count for party, count in enumerate(counts)]
     near = network(*counts, speed=speed, mbps=1e5, delay_ms=0.2)
@@ -334,7 +334,7 @@ def test_a_sum_is_no_model(network: Build, tiny: Workload, simulate: Build) -> N
         ({"k": 0}, {}, "sync.k"),
         ({"alpha": 1.5}, {}, "sync.alpha"),
         ({"local_momentum": 1.0}, {}, "sync.local_momentum"),
-        ({"global_delay": 0}, {}, "sync.global_delay"),
+        ({"delay": 0}, {}, "sync.delay"),
         ({}, {"on_loss": "continue"}, "faults.on_loss.*halos keeps a model at each party"),
     ],
 )

@@ -15,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import geomx
-from geomx.errors import PluginError
+from geomx.config.compose import compose
+from geomx.errors import ConfigError, PluginError
+from geomx.plugin.registry import Registry
 from geomx.runner import execute
 from geomx.testing import codecs as laws
 from geomx.testing.worlds import SMALLEST, build
@@ -186,11 +188,35 @@ def selected(elements: int, times: int = 1) -> int:
 
 
 @pytest.mark.needs("lowbit")
-@pytest.mark.parametrize("bits", [8, 4])
-def test_bytes_of_lowbit(bits: int, network: Build, sized: Build, simulate: Build) -> None:
-    run = simulate(network(2, 1), sized(*SIZES), accel=[("lowbit", {"bits": bits})], iterations=2)
+@pytest.mark.parametrize(
+    ("name", "options", "bits"),
+    [("lowbit", {}, 8), ("lowbit", {"bits": 4}, 4), ("int8", {}, 8), ("int4", {}, 4)],
+)
+def test_bytes_of_lowbit(
+    name: str,
+    options: dict[str, Any],
+    bits: int,
+    network: Build,
+    sized: Build,
+    simulate: Build,
+) -> None:
+    run = simulate(network(2, 1), sized(*SIZES), accel=[(name, options)], iterations=2)
     expected = 2 * 2 * sum(messages(n, 256, bits, 4) for n in SIZES)
     assert run.bytes["wan_push"] == run.bytes["wan_pull"] == expected
+
+
+@pytest.mark.needs("lowbit")
+def test_another_name_of_a_plugin_is_the_same_plugin() -> None:
+    def chosen(*words: str) -> Any:
+        return compose(["workload=tiny", *words])[0].selection.accel
+
+    assert chosen("+accel=[int4]") == (("int4", {"bits": 4, "chunk": 256, "pull": True}),)
+    assert chosen("+accel=[int8]", "accel.int8.chunk=64")[0][1]["chunk"] == 64
+    for words in ("+accel=[int8,int4]", "+accel=[lowbit,int8]"):
+        with pytest.raises(ConfigError, match=r"accel=\[.*\]: lowbit is listed twice"):
+            chosen(words)
+    names = [plugin.name for plugin in Registry.discover().plugins("accel")]
+    assert not {"int8", "int4"} & set(names)  # studies would try the same twice
 
 
 @pytest.mark.needs("sparseloco")
@@ -206,8 +232,10 @@ def test_bytes_of_sparseloco(network: Build, sized: Build, simulate: Build) -> N
 @pytest.mark.parametrize(
     ("name", "all_values"),
     [
-        pytest.param("sparseloco", {"quantise": False}, marks=pytest.mark.needs("sparseloco")),
-        pytest.param("demo", {"bits": 32}, marks=pytest.mark.needs("demo")),
+        pytest.param(
+            "sparseloco", {"top": 4096, "bits": 32}, marks=pytest.mark.needs("sparseloco")
+        ),
+        pytest.param("demo", {"kept": 4096, "bits": 32}, marks=pytest.mark.needs("demo")),
     ],
 )
 def test_everything_kept_equals_no_codec(
@@ -218,7 +246,7 @@ def test_everything_kept_equals_no_codec(
     tiny: Workload,
     simulate: Build,
 ) -> None:
-    options = {"kept": 4096, "steps": steps, **all_values}
+    options = {"steps": steps, **all_values}
     plain, everything = (
         simulate(network(1, 3), tiny, accel=accel) for accel in ([], [(name, options)])
     )

@@ -15,7 +15,7 @@ def main(options: argparse.Namespace) -> None:
     registry = Registry.discover()
     rows = [
         (plugin.kind, plugin.name, plugin.summary, *backends(plugin, registry), plugin.origin)
-        for plugin in registry.plugins()
+        for plugin in registry.plugins(variants=True)
     ]
     show_list(("kind", "name", "what it does", "simulated", "live", "from"), rows, 2)
     for broken in registry.broken:

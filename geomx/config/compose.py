@@ -114,7 +114,9 @@ def _composed(overrides: Sequence[str], registry: Registry) -> tuple[list[str], 
         initialised(),
     ):
         translated = prepare(overrides, registry)
-        offered = tuple((each.kind, each.name, each.config) for each in registry.plugins())
+        offered = tuple(
+            (each.kind, each.name, each.config) for each in registry.plugins(variants=True)
+        )
         return translated, composed(translated, offered)
 
 

@@ -54,7 +54,7 @@ def offer(registry: Registry) -> None:
         store.repo.pop(kind, None)
     for group in [name for name in store.repo.get("network", {}) if _stored(store, name)]:
         del store.repo["network"][group]
-    for plugin in registry.plugins():
+    for plugin in registry.plugins(variants=True):
         if plugin.kind == "network":
             node = OmegaConf.create(_network_node(plugin))
         else:

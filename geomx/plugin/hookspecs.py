@@ -45,11 +45,11 @@ def geomx_register(register: Register) -> None:
     Called once per installed module, when plugins are discovered; the order does not matter.
 
     Args:
-        register: A function of ``(kind, name, config, factory, made_of={})``. `kind` is ``"sync"``,
-            ``"accel"``, ``"track"``, ``"workload"`` or ``"network"``. `config` is a dataclass whose
-            fields are the options of the plugin; a field with ``metadata={"search": (...)}`` offers
-            these values to ``geomx plan``. ``factory(config_instance)`` returns an object that
-            implements hooks; for a workload, a `geomx.workload.Workload`; for a network
+        register: A function of ``(kind, name, config, factory, made_of={}, variant_of="")``. `kind`
+            is ``"sync"``, ``"accel"``, ``"track"``, ``"workload"`` or ``"network"``. `config` is a
+            dataclass whose fields are the options; a field with ``metadata={"search": (...)}``
+            offers these values to ``geomx plan``. ``factory(config_instance)`` returns an object
+            that implements hooks; for a workload, a `geomx.workload.Workload`; for a network
             (``network=NAME``), the content of a network file, in either form, or a networkx graph.
             With ``factory.suffixes = (".x",)`` and an option `file`, ``network=FILE.x`` selects it
             too. The first line of the factory's docstring is shown by ``geomx plugins``.
@@ -58,7 +58,8 @@ def geomx_register(register: Register) -> None:
             "option"}`` is the name under which scripts of MXNet and GeoMX request compression, and
             maps their parameters to options. ``made_of={"other": ["option"]}`` names the plugins of
             that kind that this one combines, and which of their options are not its own;
-            ``factory(config_instance, *others)`` then receives them. ``register.package(name)``
+            ``factory(config_instance, *others)`` then receives them. ``variant_of="other"`` says
+            that this is that plugin under another name. ``register.package(name)``
             finds the sub-packages of a package and loads each of them in isolation.
     """
 

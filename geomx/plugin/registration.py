@@ -31,6 +31,7 @@ class Plugin:
         origin: The module, and the distribution if known.
         made_of: Plugins of the same kind that this one combines, by name, each with those of its
             options that are not options of this plugin.
+        variant_of: The plugin that this one is under another name, with other defaults; "": none.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Plugin:
     factory: Callable[..., Any]
     origin: str
     made_of: Mapping[str, Collection[str]] = field(default_factory=dict)
+    variant_of: str = ""
 
     @property
     def summary(self) -> str:
@@ -113,6 +115,7 @@ class Register:
         config: type,
         factory: Callable[..., Any],
         made_of: Mapping[str, Collection[str]] | None = None,
+        variant_of: str = "",
     ) -> None:
         """Register one plugin.
 
@@ -125,6 +128,8 @@ class Register:
                 options that stay at its own defaults. Its other options become options of this
                 plugin, after those of `config`, and ``factory(config, *plugins)`` is given the
                 other plugins too, built, in this order.
+            variant_of: A plugin of that kind that this one is under another name, with other
+                defaults: the two are not chosen together, and studies try the other one.
 
         Raises:
             PluginError: Wrong kind, name or config, the name is taken, or a plugin that this one is
@@ -132,7 +137,7 @@ class Register:
         """
         module = getattr(factory, "__module__", None) or self._module
         origin = f"{module} ({self._distribution})" if self._distribution else module
-        self._add(Plugin(kind, name, config, factory, origin, made_of or {}))
+        self._add(Plugin(kind, name, config, factory, origin, made_of or {}, variant_of))
 
     def package(self, name: str) -> None:
         """Load every sub-package and module of package `name`, each in isolation.

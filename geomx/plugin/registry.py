@@ -198,9 +198,13 @@ class Registry:
             except PluginError as error:
                 self.broken.append(Broken(plugin.origin, str(error), frozenset({plugin.name})))
 
-    def plugins(self, kind: str | None = None) -> list[Plugin]:
-        """Return all plugins (of one kind), by kind and name."""
-        found = [plugin for plugin in self._plugins.values() if kind in (None, plugin.kind)]
+    def plugins(self, kind: str | None = None, variants: bool = False) -> list[Plugin]:
+        """Return all plugins (of one kind), by kind and name; those that are `variants`, too."""
+        found = [
+            plugin
+            for plugin in self._plugins.values()
+            if kind in (None, plugin.kind) and (variants or not plugin.variant_of)
+        ]
         return sorted(found, key=lambda plugin: (KINDS.index(plugin.kind), plugin.name))
 
     def find(self, kind: str, name: str) -> Plugin:
@@ -215,7 +219,7 @@ class Registry:
         """
         plugin = self._plugins.get((kind, name))
         if plugin is None:
-            known = [plugin.name for plugin in self.plugins(kind)]
+            known = [plugin.name for plugin in self.plugins(kind, variants=True)]
             raise ConfigError(kind, name, self.missing(name, f"{kind} plugin", known))
         if (kind, name) in self._clashes:
             origins = " and by ".join(self._clashes[kind, name])
@@ -264,8 +268,9 @@ class Registry:
 
     def _listed(self, kind: str, choices: Sequence[Choice]) -> list[Built]:
         names = [name for name, _ in choices]
-        for name in names:
-            if names.count(name) > 1:
+        same = [self.find(kind, name).variant_of or name for name in names]
+        for name in same:
+            if same.count(name) > 1:
                 raise ConfigError(kind, f"[{','.join(names)}]", f"{name} is listed twice")
         return [self._build(kind, f"{kind}.{choice[0]}", choice) for choice in choices]
 

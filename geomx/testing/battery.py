@@ -87,12 +87,13 @@ def _find(registry: Registry, name: str, kind: str | None) -> Plugin:
         if kind not in KINDS:
             raise ConfigError("kind", kind, near(kind, KINDS))
         return registry.find(kind, name)
-    found = [plugin for plugin in registry.plugins() if plugin.name == name]
+    every = registry.plugins(variants=True)
+    found = [plugin for plugin in every if plugin.name == name]
     if len(found) > 1:
         kinds = " or ".join(f"--kind {plugin.kind}" for plugin in found)
         raise ConfigError("check", name, f"is the name of several plugins; say {kinds}")
     if not found:
-        known = {plugin.name for plugin in registry.plugins()}
+        known = {plugin.name for plugin in every}
         raise ConfigError("check", name, registry.missing(name, "plugin", known))
     return registry.find(found[0].kind, name)
 

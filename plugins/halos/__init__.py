@@ -50,11 +50,11 @@ class HalosConfig:
     """Delayed Nesterov momentum of the parties' models."""
     local_delay: Annotated[int, Ge(1), Unit("updates")] = 4
     """Updates of a party's model per update of its momentum."""
-    global_lr: Annotated[float | None, Gt(0)] = None
-    """Learning rate of one party's move; null: (1 - global_momentum) / parties."""
-    global_momentum: Annotated[float, Interval(ge=0, lt=1)] = 0.5
+    outer_lr: Annotated[float | None, Gt(0)] = None
+    """Learning rate of one party's move; null: (1 - outer_momentum) / parties."""
+    outer_momentum: Annotated[float, Interval(ge=0, lt=1)] = 0.5
     """Delayed Nesterov momentum of the global model."""
-    global_delay: Annotated[int, Ge(1), Unit("updates")] = 2
+    delay: Annotated[int, Ge(1), Unit("updates")] = 2
     """Updates of the global model per update of its momentum."""
 
 
@@ -113,9 +113,9 @@ class HalosPolicy(SyncPolicy):
         config, parties = self.config, len(self.cluster.parties)
         return {
             "name": "delayed_nag",
-            "learning_rate": config.global_lr or (1 - config.global_momentum) / parties,
-            "momentum": config.global_momentum,
-            "delay": float(config.global_delay),
+            "learning_rate": config.outer_lr or (1 - config.outer_momentum) / parties,
+            "momentum": config.outer_momentum,
+            "delay": float(config.delay),
         }
 
     def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any]:

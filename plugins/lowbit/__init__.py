@@ -44,8 +44,22 @@ class LowBitConfig:
             raise ConfigError("chunk", self.chunk, "must be a power of two")
 
 
+@dataclass(frozen=True)
+class Int8Config(LowBitConfig):
+    """Options of LowBit under the name of its integers."""
+
+
+@dataclass(frozen=True)
+class Int4Config(LowBitConfig):
+    """Options of LowBit under the name of its shorter integers."""
+
+    bits: Annotated[int, Unit("bits")] = 4
+
+
 class LowBit:
     """Eight or four bits per value over the WAN, in both directions, with error feedback."""
+
+    name = "lowbit"
 
     def __init__(self, config: LowBitConfig) -> None:
         self.config = config
@@ -66,10 +80,24 @@ class LowBit:
     @hookimpl
     def geomx_sim(self, simulation: Simulation) -> None:
         """Supply the measured costs of sim.py."""
-        simulation.charge("lowbit", COSTS)
+        simulation.charge(self.name, COSTS)
+
+
+class Int8(LowBit):
+    """Eight bits per value over the WAN: lowbit with bits=8."""
+
+    name = "int8"
+
+
+class Int4(LowBit):
+    """Four bits per value over the WAN: lowbit with bits=4."""
+
+    name = "int4"
 
 
 @hookimpl
 def geomx_register(register: Register) -> None:
-    """Register ``accel=[lowbit]``."""
-    register("accel", "lowbit", LowBitConfig, LowBit)
+    """Register ``accel=[lowbit]``, ``accel=[int8]`` and ``accel=[int4]``."""
+    register("accel", LowBit.name, LowBitConfig, LowBit)
+    register("accel", Int8.name, Int8Config, Int8, variant_of=LowBit.name)
+    register("accel", Int4.name, Int4Config, Int4, variant_of=LowBit.name)

@@ -6,7 +6,7 @@ change, and so takes the place of the outer optimizer's momentum. A chunk takes 
 of 12 bits, 64 values of two bits, and the two magnitudes that these stand for. That is 0.227 bits
 per value.
 
-The paper forgets a share of the error in every round (`decay=0.95`); here everything arrives unless
+The paper forgets a share of the error in every round (`beta=0.95`); here everything arrives unless
 that is asked for. All workers receive all contributions there. Here the global servers add them and
 answer with the sum, again in this form, with as many values as all pushes together and an error of
 its own; every party runs the optimizer on it. The codec is native: sparseloco.cc.
@@ -33,13 +33,13 @@ from geomx.plugins.sparseloco.sim import COSTS
 class SparseLocoConfig:
     """Options of SparseLoCo."""
 
-    kept: Annotated[int, Interval(ge=1, le=65536), Unit("values")] = 64
+    top: Annotated[int, Interval(ge=1, le=65536), Unit("values")] = 64
     """Values of a chunk that are sent."""
     chunk: Annotated[int, Interval(ge=8, le=65536), Unit("values")] = 4096
     """Size of a chunk, at most; the chunks of a shard are equally long."""
-    quantise: bool = True
-    """Send the selected values in two bits each; false: as float32."""
-    decay: Annotated[float, Interval(ge=0, le=1)] = 1.0
+    bits: Annotated[int, Unit("bits")] = 2
+    """Of a selected value: 2, or 32 to send it as it is."""
+    beta: Annotated[float, Interval(ge=0, le=1)] = 1.0
     """Factor of the error in every round (the paper: 0.95); below 1, a part of it is never sent."""
     steps: bool = True
     """Where gradients are exchanged, run the optimizer at each party and encode its steps."""
@@ -47,8 +47,10 @@ class SparseLocoConfig:
     """Answer in this form, and run the optimizer at the parties; false: dense weights."""
 
     def __post_init__(self) -> None:
-        if self.kept > self.chunk:
-            raise ConfigError("kept", self.kept, f"must be at most chunk={self.chunk}")
+        if self.top > self.chunk:
+            raise ConfigError("top", self.top, f"must be at most chunk={self.chunk}")
+        if self.bits not in (2, 32):
+            raise ConfigError("bits", self.bits, "must be 2 or 32")
         if self.steps and not self.pull:
             remedy = "parties that run the optimizer need sums: choose steps=false"
             raise ConfigError("pull", self.pull, remedy)
@@ -66,9 +68,9 @@ class SparseLoco:
         if link.kind != "wan" or link.carries == "weights":
             return None
         answer = link.direction == "pull"
-        times, decay = (link.parties, 1.0) if answer else (1, self.config.decay)
-        bits = 2 if self.config.quantise else 32
-        options = native_options(self.config, times=times, bits=bits, decay=decay, shared=answer)
+        times, decay = (link.parties, 1.0) if answer else (1, self.config.beta)
+        others = {"kept": self.config.top, "times": times, "decay": decay, "shared": answer}
+        options = native_options(self.config, **others)
         return Native("codec", "sparseloco", options)
 
     @hookimpl
