@@ -67,7 +67,8 @@ class SyncPolicy:
             steps: Total number of the worker's local steps.
 
         Returns:
-            True to synchronise. Must be a `bool`, and True for the last step.
+            True to synchronise. Must be a `bool`. For the last step the answer does not matter, as
+            that step always synchronises.
         """
         return True
 
