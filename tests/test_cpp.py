@@ -176,8 +176,8 @@ def test_the_sanitizers_find_nothing_under_drawn_faults(programs: Path, seed: in
 
 
 def test_the_seeds_that_found_bugs_break_no_law(programs: Path) -> None:
-    """Those in the table of docs/faults.md."""
-    seeds = re.findall(r"\| seed (\d+)", (ROOT / "docs/faults.md").read_text())
+    """Those in the table of docs/faults_tests.md."""
+    seeds = re.findall(r"\| seed (\d+)", (ROOT / "docs/faults_tests.md").read_text())
     assert len(seeds) > 5
     for each in seeds:
         assert survived(call(programs / "geomx_faults", "--seed", each))["broken"] == 0

@@ -1,6 +1,6 @@
 """Run the C++ core under drawn faults: ``python -m geomx.testing.faults --seeds 10000``.
 
-Compiles ``geomx_faults`` (docs/faults.md) in ``build/faults`` of the checkout that
+Compiles ``geomx_faults`` (docs/faults_tests.md) in ``build/faults`` of the checkout that
 ``pip install -e .`` installed, and runs it with the same arguments and exit status. Other
 installations do not have it, because it consists of the sources of the core that it tests.
 """
