@@ -435,6 +435,38 @@ def test_no_table_is_interrupted() -> None:
     assert {path: found for path, page in pages.items() if (found := rows.findall(page))} == {}
 
 
+WIDTH = 120  # characters of a line of prose
+WIDE = {
+    "docs/composition.md": "benchmarks/composition/matrix.py quotes messages in it",
+    "docs/faults.md": "the section about scenarios",
+}
+ONE_LINK = re.compile(r"!?\[[^]]*\]\([^)]*\)|\S+")
+
+
+def too_wide(page: str) -> list[int]:
+    """Return the lines of a page that are longer than `WIDTH`, outside tables and code blocks."""
+    found, code = [], False
+    for number, line in enumerate(page.split("\n"), 1):
+        if line.lstrip().startswith("```"):
+            code = not code
+        elif not code and not line.lstrip().startswith("|") and len(line) > WIDTH:
+            found += [] if ONE_LINK.fullmatch(line.strip()) else [number]
+    return found
+
+
+def test_prose_is_wrapped() -> None:
+    pages = [*("README.md", "CONTRIBUTING.md"), *files(("docs",), ".md")]
+    wide = {path: lines for path in pages if (lines := too_wide(text(path)))}
+    assert {path: lines for path, lines in wide.items() if path not in WIDE} == {}
+    assert [path for path in WIDE if path not in wide] == [], "no longer wide"
+
+
+def test_only_prose_must_be_wrapped() -> None:
+    long = "words " * 30
+    assert too_wide(f"{long}\n* {long}\n| {long} |\n```\n{long}\n```\n{long}") == [1, 2, 7]
+    assert too_wide(f"![{long}](picture.svg)\nhttps://{'x' * 130}\n") == []
+
+
 def test_files_are_not_too_long() -> None:
     counts = {path: text(path).count("\n") for path in MODULES + UNITS}
     most = {p: TEST_LINES if "test" in p else LINES for p in counts}
