@@ -15,6 +15,7 @@ import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
+from socket import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,13 +23,14 @@ import pytest
 from rich.console import Console
 
 from geomx.cli.main import main
+from geomx.cli.top import MISSED
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.access import FILES, has_tls, paths
 from geomx.live.metering import meter
 from geomx.machines.certs import folder_of, make
 from geomx.metrics.families import NodeMetrics
-from geomx.metrics.server import Federation, fetch, serve
+from geomx.metrics.server import Federation, Unserved, fetch, serve
 from geomx.metrics.top import Reading, link_rows, node_rows, round_rows, shown, slowest
 from geomx.options.schema import MetricsOptions
 from geomx.results.mean_rounds import PARTS, Servers
@@ -212,6 +214,58 @@ def test_top_asks_other_machines_by_tls_only(
     assert asked == [paths(tmp_path)]
 
 
+@pytest.mark.slow
+def test_a_node_that_hangs_is_in_the_table(job: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
+    """The kernel takes calls for a stopped process, which answers none of them."""
+    worker, scheduler = job.workers[0], job.scheduler
+    own = metrics_of(job, scheduler.name, worker.name)
+    port = free_port(1)
+    with contextlib.ExitStack() as stack:
+        silent = {f"w/[x]{number}": stack.enter_context(socket()) for number in range(20)}
+        for each in silent.values():
+            each.bind(("127.0.0.1", 0))
+            each.listen()
+        addresses = {name: f"127.0.0.1:{s.getsockname()[1]}" for name, s in silent.items()}
+        served = serve("127.0.0.1", port, Federation(own, lambda: addresses, None), None)
+        stack.callback(served.server_close)
+        stack.callback(served.shutdown)
+        assert main(["top", str(port), "--once", "--every", "0.01"]) == 0
+    out = capfd.readouterr().out
+    assert all(re.search(rf"{re.escape(name)} .*does not", out) for name in silent)
+
+
+@pytest.mark.parametrize(
+    ("ends", "status", "said"),
+    [
+        (Unserved("no metrics"), 0, "the job has ended: nothing serves metrics at 127.0.0.1:9300"),
+        (GeomxError("timed out"), 1, "timed out"),
+    ],
+)
+def test_top_goes_on_until_the_job_ends(
+    ends: GeomxError,
+    status: int,
+    said: str,
+    job: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A reading may fail in between."""
+    families = [*metrics_of(job, job.workers[0].name, job.scheduler.name).collect()]
+    answers = [families, families, *[ends] * MISSED, families, *[ends] * (MISSED + 1)]
+
+    def fetched(address: str, files: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, GeomxError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("geomx.cli.top.fetch", fetched)
+    assert main(["top", "9300", "--every", "0.001"]) == status
+    assert answers == []
+    told = capfd.readouterr()
+    assert said in (told.err if status else told.out)
+
+
 @pytest.mark.parametrize("every", ["-1", "0", "nan", "inf"])
 def test_top_refuses_odd_times(every: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "1", "--every", every]) == 2
@@ -326,6 +380,41 @@ def test_top_divides_a_round_into_phases_and_names_the_last(job: Cluster) -> Non
     console.print(shown(reading(4), reading(12)))
     shown_row = rf"{server.name} .* 7 s .* 2 s .* 2\.50 s .*\b{other.name.rpartition('/')[2]} 75%"
     assert re.search(shown_row, console.export_text())
+
+
+def test_rates_are_of_nodes_that_answered_at_both_readings(job: Cluster) -> None:
+    """One that was silent at the first has counted for longer than the time in between."""
+    worker, server = job.workers[0], job.party_of(job.workers[0]).server
+    metrics = metrics_of(job, worker.name, server.name)
+    metrics.steps.add(0.9, 0.1, 0.5)
+    others = [*metrics_of(job, job.scheduler.name, server.name).collect()]
+    whole, part = Reading.of(1.0, [*others, *metrics.collect()]), Reading.of(2.0, others)
+    for before, now in ((part, whole), (whole, part)):
+        (row,) = (row for row in node_rows(before, now) if row.name == worker.name)
+        assert (row.steps, row.steps_per_s, row.wait_share) == (1, None, None)
+        assert [link for link in link_rows(before, now) if link.source == worker.name] == []
+        assert round_rows(before, now) == []
+
+
+def test_names_of_nodes_are_no_markup(job: Cluster) -> None:
+    names = {job.workers[0].name: "east/[bold]0", job.party_of(job.workers[0]).server.name: "[/]"}
+    readings = []
+    for time_s, size in ((1.0, 1000), (2.0, 9000)):
+        reading = Reading.of(time_s, metrics_of(job, *names, size).collect())
+        reading.values = {
+            sample: {
+                tuple((label, names.get(value, value)) for label, value in labels): number
+                for labels, number in found.items()
+            }
+            for sample, found in reading.values.items()
+        }
+        readings.append(reading)
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(shown(*readings))
+    text = console.export_text()
+    assert re.search(r"east/\[bold\]0 .*worker", text) and re.search(
+        r"east/\[bold\]0 .*\[/\]", text
+    )
 
 
 def test_top_says_who_is_suspected_and_by_whom(job: Cluster) -> None:

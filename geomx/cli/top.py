@@ -6,6 +6,7 @@ import argparse
 import io
 import math
 import time
+from collections.abc import Callable
 
 from prometheus_client.core import Metric
 from rich.console import Console
@@ -13,12 +14,15 @@ from rich.live import Live
 
 from geomx.errors import ConfigError, GeomxError
 from geomx.live import access
-from geomx.metrics.server import Files, fetch
+from geomx.metrics.server import Files, Unserved, fetch
 from geomx.metrics.top import Reading, shown
 from geomx.terminal.output import show
 
 WIDTH = 110
 """Columns of a picture in a file."""
+
+MISSED = 2
+"""Readings in a row that may fail while the job goes on: the scheduler may be restarted."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +40,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Show nodes and links until the job ends or Ctrl-C; changes nothing in the job."""
+    """Show nodes and links until the job ends or Ctrl-C; changes nothing in the job.
+
+    Raises:
+        ConfigError: An argument is invalid.
+        GeomxError: The scheduler does not answer.
+    """
     if not 0 < options.every < math.inf:
         raise ConfigError("--every", options.every, "must be a number of seconds above 0")
     host, _, port = options.address.rpartition(":")
@@ -57,11 +66,38 @@ def main(options: argparse.Namespace) -> None:
     if options.once:
         show(shown(before, now))
         return
+    _watch(read, before, now, options.every)
+    show(f"the job has ended: nothing serves metrics at {address} any longer")
+
+
+def _watch(read: Callable[[], Reading], before: Reading, now: Reading, every_s: float) -> None:
+    """Show readings until nothing serves metrics any longer.
+
+    Args:
+        read: Reads the metrics.
+        before: The first reading.
+        now: The second one.
+        every_s: Seconds between two readings.
+
+    Raises:
+        GeomxError: More than `MISSED` readings in a row have failed, and the job has not ended.
+    """
+    missed = 0
     with Live(shown(before, now), auto_refresh=False, screen=True) as live:
         while True:
-            time.sleep(options.every)
-            before, now = now, read()
-            live.update(shown(before, now), refresh=True)
+            time.sleep(every_s)
+            try:
+                before, now = now, read()
+            except GeomxError as error:
+                missed += 1
+                if missed <= MISSED:
+                    continue
+                if isinstance(error, Unserved):
+                    return
+                raise
+            else:
+                missed = 0
+                live.update(shown(before, now), refresh=True)
 
 
 def _ways(host: str) -> list[Files | None]:

@@ -22,31 +22,45 @@ from prometheus_client.registry import Collector
 
 from geomx.errors import ConfigError, GeomxError
 
-TIMEOUT_S = 1.0
-"""Time after which a node that does not answer counts as down."""
+NODE_TIMEOUT_S = 1.0
+"""Time after which a node that does not answer the scheduler counts as down."""
+
+TIMEOUT_S = 5.0
+"""Time after which nobody answers: the scheduler answers when it has waited for silent nodes."""
+
+MOST_AT_ONCE = 256
+"""Nodes that the scheduler asks at the same time, so that many silent ones take no longer."""
 
 Files = tuple[str, str, str]
 """Paths of the authority's certificate, the node's certificate, and its key."""
 
 
-def fetch(address: str, files: Files | None = None) -> list[Metric]:
+class Unserved(GeomxError):  # noqa: N818 (says what is the case)
+    """Nothing listens at an address of metrics: the process has ended, or has not begun."""
+
+
+def fetch(address: str, files: Files | None = None, timeout_s: float = TIMEOUT_S) -> list[Metric]:
     """Return the metrics that are served at an address.
 
     Args:
         address: ``host:port``.
         files: For TLS; None: HTTP without encryption.
+        timeout_s: Limit on the wait for the connection, and for each part of the answer.
 
     Raises:
+        Unserved: Nothing listens there.
         GeomxError: There is no answer, or it is no page of metrics.
     """
     url = f"{'http' if files is None else 'https'}://{address}/metrics"
     try:
         context = None if files is None else _client(files)
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S, context=context) as answer:
+        with urllib.request.urlopen(url, timeout=timeout_s, context=context) as answer:
             text = answer.read().decode("utf-8")
         return list(text_string_to_metric_families(text))
     except (OSError, ValueError, HTTPException) as error:
-        raise GeomxError(f"no metrics at {url}: {error}") from error
+        reason = getattr(error, "reason", error)
+        kind = Unserved if isinstance(reason, ConnectionRefusedError) else GeomxError
+        raise kind(f"no metrics at {url}: {error}") from error
 
 
 def _client(files: Files) -> ssl.SSLContext:
@@ -76,7 +90,7 @@ class Federation(Collector):
         up = GaugeMetricFamily("geomx_up", "Whether a node serves its metrics.", labels=["node"])
         families = {family.name: family for family in self._own.collect()}
         addresses = self._addresses()
-        with ThreadPoolExecutor(min(16, max(1, len(addresses)))) as pool:
+        with ThreadPoolExecutor(min(MOST_AT_ONCE, max(1, len(addresses)))) as pool:
             for name, answer in zip(
                 addresses, pool.map(self._ask, addresses.values()), strict=True
             ):
@@ -89,7 +103,7 @@ class Federation(Collector):
 
     def _ask(self, address: str) -> list[Metric] | None:
         try:
-            return fetch(address, self._files)
+            return fetch(address, self._files, NODE_TIMEOUT_S)
         except GeomxError:
             return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
@@ -57,13 +57,39 @@ class Reading:
         """Return (labels, value) of all samples of a name."""
         return [(dict(known), value) for known, value in self.values.get(name, {}).items()]
 
+    def nodes(self) -> set[str]:
+        """Return the names of the nodes that have answered."""
+        return {labels["node"] for labels, _ in self.each("geomx_node_info")}
+
+    def only(self, nodes: Set[str]) -> Reading:
+        """Return the reading of some nodes alone."""
+        values = {
+            name: {known: value for known, value in found.items() if dict(known)["node"] in nodes}
+            for name, found in self.values.items()
+        }
+        return Reading(self.time_s, values)
+
+
+def comparable(before: Reading, now: Reading) -> tuple[Reading, Reading]:
+    """Return two readings without the nodes that one of them lacks, because they were silent.
+
+    What the others have counted in between is the difference of the two.
+
+    Args:
+        before: An earlier reading.
+        now: The present one.
+    """
+    both = before.nodes() & now.nodes()
+    return before.only(both), now.only(both)
+
 
 @dataclass(frozen=True)
 class NodeRow:
     """A node: its name, role and party; steps, step rate and share of waiting of workers.
 
-    The share is of the steps that were completed between the readings; without any, it is 1 for a
-    worker that waits at the later one, and None for others.
+    The rate is None if the node did not answer at both readings. The share is of the steps that
+    were completed between them; without any, it is 1 for a worker that waits at the later one, and
+    None for others.
     `suspected_by` has the nodes that have heard nothing from it for too long.
     """
 
@@ -71,7 +97,7 @@ class NodeRow:
     role: str
     up: bool
     steps: int
-    steps_per_s: float
+    steps_per_s: float | None
     wait_share: float | None
     loss: float | None
     memory_bytes: float
@@ -122,11 +148,14 @@ def node_rows(before: Reading, now: Reading) -> list[NodeRow]:
     down = {labels["node"] for labels, value in now.each("geomx_up") if not value}
     known = {labels["node"]: labels for labels, _ in before.each("geomx_node_info")}
     known |= {labels["node"]: labels for labels, _ in now.each("geomx_node_info")}
+    known |= {name: {"role": ""} for name in sorted(down - known.keys())}  # silent for longer
+    first, last = comparable(before, now)
+    both = last.nodes()
     rows = []
     for name, info in known.items():
         steps, earlier = (reading.get("geomx_steps_total", node=name) for reading in (now, before))
         computed, waited = (
-            now.get(metric, node=name) - before.get(metric, node=name)
+            last.get(metric, node=name) - first.get(metric, node=name)
             for metric in ("geomx_compute_seconds_total", "geomx_wait_seconds_total")
         )
         share = waited / (computed + waited) if computed + waited > 0 else None
@@ -138,7 +167,7 @@ def node_rows(before: Reading, now: Reading) -> list[NodeRow]:
                 role=info["role"].replace("_", " "),
                 up=name not in down,
                 steps=int(max(steps, earlier)),
-                steps_per_s=max(0.0, steps - earlier) / span_s,
+                steps_per_s=max(0.0, steps - earlier) / span_s if name in both else None,
                 wait_share=share,
                 loss=loss.get(name),
                 memory_bytes=now.get("process_resident_memory_bytes", node=name),
@@ -169,6 +198,7 @@ def round_rows(before: Reading, now: Reading) -> list[RoundRow]:
         before: An earlier reading.
         now: The present one.
     """
+    before, now = comparable(before, now)
 
     def grown(metric: str, **labels: str) -> float:
         return max(0.0, now.get(metric, **labels) - before.get(metric, **labels))
@@ -216,11 +246,12 @@ def link_rows(before: Reading, now: Reading) -> list[LinkRow]:
     ends = {
         tuple(labels[name] for name in names) for labels, _ in now.each("geomx_sent_bytes_total")
     }
+    first, last = comparable(before, now)
     rows = []
     for source, target, network in sorted(ends):
         which = {"node": source, "peer": target, "network": network}
-        sent = now.get("geomx_sent_bytes_total", **which)
-        rate = (sent - before.get("geomx_sent_bytes_total", **which)) / span_s
+        sent = last.get("geomx_sent_bytes_total", **which)
+        rate = (sent - first.get("geomx_sent_bytes_total", **which)) / span_s
         bandwidth = now.get("geomx_link_bandwidth_bytes_per_second", **which) or None
         remark = _fault(now, which)
         if rate > 0 or remark:
@@ -251,14 +282,14 @@ def shown(before: Reading, now: Reading) -> Group:
             remark = remark or "the others wait for it"
         worker = row.role == "worker"
         nodes.add_row(
-            row.name,
+            Text(row.name),  # a name may look like rich's markup
             row.role,
             f"{row.steps:,}" if worker else "",
-            f"{row.steps_per_s:.1f}" if worker else "",
+            "" if not worker or row.steps_per_s is None else f"{row.steps_per_s:.1f}",
             "" if row.wait_share is None else f"{row.wait_share:.0%}",
             "" if row.loss is None else f"{row.loss:.4f}",
             units.size(row.memory_bytes) if row.memory_bytes else "",
-            remark if row.up else Text("does not answer", style="red"),
+            Text(remark) if row.up else Text("does not answer", style="red"),
         )
     rounds = Table(
         title="a shard's mean round", title_justify="left", expand=True, collapse_padding=True
@@ -272,10 +303,10 @@ def shown(before: Reading, now: Reading) -> Group:
         party = f"{turn.name.rpartition('/')[0]}/"
         mean = turn.mean
         rounds.add_row(
-            turn.name,
+            Text(turn.name),
             units.duration(mean.whole_s),
             *("" if part is None else units.duration(part) for part in mean.parts_s),
-            f"{mean.last.removeprefix(party)} {mean.last_share:.0%}" if mean.last else "",
+            Text(f"{mean.last.removeprefix(party)} {mean.last_share:.0%}" if mean.last else ""),
         )
     links = Table(title="links", title_justify="left", expand=True)
     links.add_column("from")
@@ -288,5 +319,6 @@ def shown(before: Reading, now: Reading) -> Group:
         used: Bar | Text | str = Bar(1.0, 0.0, link.share) if link.bandwidth else ""
         if link.remark:
             used = Text(link.remark, style="red")
-        links.add_row(link.source, link.target, f"{link.bytes_per_s * 8 / 1e6:,.1f}", whole, used)
+        ends, rate = (Text(link.source), Text(link.target)), link.bytes_per_s * 8 / 1e6
+        links.add_row(*ends, f"{rate:,.1f}", whole, used)
     return Group(nodes, rounds, links) if served else Group(nodes, links)
