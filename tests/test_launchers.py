@@ -17,7 +17,7 @@ import yaml
 from geomx.cli.main import main
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.spec import Spec
-from geomx.machines import jobfile, ray
+from geomx.machines import jobfile, kubernetes, ray
 from geomx.machines.certs import make
 from geomx.machines.launch import composed_experiment, launch
 from geomx.results.results import Results
@@ -179,6 +179,45 @@ def test_a_manifest_has_a_consistent_set_for_every_party(
         assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
         for item in volumes.get("tls", {}).get("secret", {}).get("items", []):
             assert secret["stringData"][item["key"]].startswith("-----BEGIN")
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("My_Job 1", "my-job-1"),
+        ("2025-run", "job-2025-run"),
+        ("北京", "job"),
+        ("a" * 52, "a" * 52),
+        (f"{'a' * 42}-{'b' * 20}", r"a{42}-[0-9a-f]{8}"),
+        (f"{'a' * 51}..b", r"a{43}-[0-9a-f]{8}"),
+    ],
+)
+def test_names_of_objects_are_those_that_kubernetes_takes(text: str, label: str) -> None:
+    """They begin with a letter, and names that are too long still differ."""
+    made = kubernetes._label(text)
+    assert re.fullmatch(label, made)
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", made)
+    longer = [kubernetes._label(f"{text}{'c' * 52}{end}") for end in "12"]
+    assert len(set(longer)) == 2 and set(map(len, longer)) <= {51, 52}
+
+
+def test_a_manifest_has_the_variables_and_the_directory_of_a_job(tmp_path: Path) -> None:
+    """Kubernetes replaces $(NAME), in variables and commands, and makes $ of $$."""
+    hosts = {"n0": {"address": "127.0.0.1", "env": {"B": "2"}}, "n1": {"address": "127.0.0.1"}}
+    about = {"insecure": True, "env": {"A": "$(HOME)"}, "directory": "/work"}
+    job = jobfile.read(write(tmp_path, hosts=hosts, **about))
+    with pytest.warns(match=r"hosts\.n0\.env has no effect in a manifest: `env` of the job file"):
+        text = kubernetes.manifest(job, "job", "image", command=["sh", "-c", "echo $(pwd)"])
+    commands = []
+    for each in of_kind([*yaml.safe_load_all(text)], "StatefulSet"):
+        (container,) = each["spec"]["template"]["spec"]["containers"]
+        assert {"name": "A", "value": "$$(HOME)"} in container["env"]
+        assert container["workingDir"] == "/work"
+        commands.append(container["command"][2])
+    assert [text.count(" -- sh -c 'echo $$(pwd)'") for text in commands] == [0, 2]
+    job.directory = "work"
+    with pytest.raises(ConfigError, match="directory=work: must be an absolute path"):
+        kubernetes.manifest(job, "job", "image")
 
 
 @pytest.mark.slow

@@ -9,10 +9,12 @@ others, which have lost it.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 import shlex
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,16 @@ PORT = 7400  # of the scheduler, unless the job file sets one
 HOME = "/geomx"
 """Directory of the manifest's files in the pods; the run's directory is ``run`` in it."""
 
+LONGEST = 52
+"""Characters of a StatefulSet's name, which with a hash of Kubernetes becomes a label, of 63."""
+
+OF_MACHINES = {
+    "python": "the image's geomx is run",
+    "directory": "`directory` of the job file is that of all pods",
+    "env": "`env` of the job file is set in all pods",
+}
+"""Options of a machine that a manifest leaves out, and what holds instead."""
+
 
 def manifest(
     job: JobFile,
@@ -42,7 +54,7 @@ def manifest(
     """Return a job as YAML for ``kubectl apply``.
 
     Args:
-        job: The job file; its machines are ignored.
+        job: The job file; its machines are ignored, with a warning where they have options.
         name: Name of the job and prefix of its objects.
         image: Image with geomx and the script.
         overrides: Overrides of the experiment.
@@ -51,16 +63,18 @@ def manifest(
             each pod keeps its own.
 
     Raises:
-        ConfigError: Neither ``tls`` nor ``insecure`` is set, or names of parties give equal labels.
+        ConfigError: Neither ``tls`` nor ``insecure`` is set, names of parties give equal labels, or
+            the directory is not absolute.
     """
     access.check("manifest", name, job.tls, job.insecure)
+    _check_options(job)
     name = _label(name)
     experiment = composed_experiment(job, overrides)
     spec = Spec.of(experiment, script=bool(command))
     parties: dict[str, list[NodeSpec]] = {}
     for node in spec.cluster.nodes:
         parties.setdefault(node.party, []).append(node)
-    labels = {party: f"{name}-{_label(party)}" for party in parties}
+    labels = {party: _label(f"{name}-{party}") for party in parties}
     if len(set(labels.values())) < len(labels):
         raise ConfigError("parties", ",".join(parties), "need names that differ as DNS labels")
     home = spec.cluster.scheduler
@@ -71,10 +85,25 @@ def manifest(
     objects = [_service(name), _object("ConfigMap", name, data={"experiment.json": spec.to_json()})]
     for party, nodes in parties.items():
         items = [] if job.tls is None else _certificates(job.tls, nodes, labels[party], secret)
-        script = _script(nodes, scheduler, port, command, job)
-        objects.append(_set(name, labels[party], len(nodes), image, script, items, claim))
+        container = _container(name, image, _script(nodes, scheduler, port, command, job), job.env)
+        if command and job.directory:
+            container["workingDir"] = job.directory
+        objects.append(_set(name, labels[party], len(nodes), container, items, claim))
     objects.append(_object("Secret", name, stringData=secret))
     return yaml.safe_dump_all(objects, sort_keys=False)
+
+
+def _check_options(job: JobFile) -> None:
+    """Refuse a directory that pods cannot have, and warn of options of machines."""
+    if job.directory and not job.directory.startswith("/"):
+        remedy = "must be an absolute path, which the pods' image or volumes have"
+        raise ConfigError("directory", job.directory, remedy)
+    told = ["python"] if job.python else []
+    for name, host in job.hosts.items():
+        told += [f"hosts.{name}.{key}" for key in OF_MACHINES if getattr(host, key)]
+    for key in told:
+        instead = OF_MACHINES[key.rpartition(".")[2]]
+        warnings.warn(f"{key} has no effect in a manifest: {instead}", stacklevel=3)
 
 
 def _script(
@@ -90,9 +119,9 @@ def _script(
             arguments += ["--experiment", f"{HOME}/experiment.json", "--port", str(port)]
         else:
             arguments += ["--scheduler", scheduler]
-        line = shlex.join(arguments) + ' --host "$POD_IP"'
+        line = _literal(shlex.join(arguments)) + ' --host "$POD_IP"'
         if node.role == "worker" and command:
-            line += " -- " + shlex.join(command)
+            line += " -- " + _literal(shlex.join(command))
         cases.append(f"  {number}) {line};;")
     lines = ['case "${HOSTNAME##*-}" in', *cases, "esac && exec sleep infinity"]
     return "\n".join(lines) + "\n"
@@ -124,12 +153,31 @@ def _service(name: str) -> dict[str, Any]:
     )
 
 
+def _container(name: str, image: str, script: str, env: Mapping[str, str]) -> dict[str, Any]:
+    token = {"secretKeyRef": {"name": name, "key": "token"}}
+    address = {"fieldRef": {"fieldPath": "status.podIP"}}
+    return {
+        "name": "node",
+        "image": image,
+        "command": ["sh", "-c", script],
+        "env": [
+            *({"name": key, "value": _literal(value)} for key, value in env.items()),
+            {"name": access.TOKEN, "valueFrom": token},
+            {"name": "POD_IP", "valueFrom": address},
+        ],
+    }
+
+
+def _literal(text: str) -> str:
+    """Return a text that Kubernetes, which replaces ``$(NAME)``, turns into the given one."""
+    return text.replace("$", "$$")
+
+
 def _set(
     name: str,
     label: str,
     replicas: int,
-    image: str,
-    script: str,
+    container: dict[str, Any],
     items: list[dict[str, str]],
     claim: str | None,
 ) -> dict[str, Any]:
@@ -149,18 +197,7 @@ def _set(
         secret = {"secretName": name, "items": items, "defaultMode": 0o400}
         volumes.append({"name": "tls", "secret": secret})
         mounts.append({"name": "tls", "mountPath": f"{HOME}/tls", "readOnly": True})
-    token = {"secretKeyRef": {"name": name, "key": "token"}}
-    address = {"fieldRef": {"fieldPath": "status.podIP"}}
-    container = {
-        "name": "node",
-        "image": image,
-        "command": ["sh", "-c", script],
-        "env": [
-            {"name": access.TOKEN, "valueFrom": token},
-            {"name": "POD_IP", "valueFrom": address},
-        ],
-        "volumeMounts": mounts,
-    }
+    container = {**container, "volumeMounts": mounts}
     labels = {"job": name, "party": label}
     return _object(
         "StatefulSet",
@@ -184,5 +221,14 @@ def _object(kind: str, name: str, version: str = "v1", **content: Any) -> dict[s
 
 
 def _label(name: str) -> str:
-    """Return a name in the spelling of Kubernetes."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
+    """Return a name in the spelling of Kubernetes, which begins with a letter.
+
+    Of names that are too long, different ones differ by a hash at the end.
+    """
+    label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if not label[:1].isalpha():
+        label = f"job-{label}".strip("-")
+    if len(label) <= LONGEST:
+        return label
+    end = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{label[: LONGEST - 9].strip('-')}-{end}"
