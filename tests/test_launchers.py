@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -281,12 +282,18 @@ assert (value == store.num_all_workers).all(), value
 def test_nodes_started_by_hand_may_run_a_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
 ) -> None:
-    """All may be given its command. The scheduler must be; workers say so if it was not."""
+    """All may be given its command. The scheduler must be; workers say so if it was not.
+
+    What they leave in a folder that they share becomes the files of a run.
+    """
     monkeypatch.setenv("GEOMX_TOKEN", "secret")
+    (tmp_path / "run/nodes").mkdir(parents=True)
+    (tmp_path / "run/nodes/east-worker0.jsonl").write_text('{"iteration": 7}\n')  # another run's
     port, command = str(free_port()), ["--", sys.executable, "-c", SCRIPT]
     whom = ["--scheduler", f"127.0.0.1:{port}"]
     hosts = {name: {"address": "127.0.0.1"} for name in ("n0", "n1")}
-    job = ["--port", port, "--job", str(write(tmp_path, hosts=hosts))]
+    file = str(write(tmp_path, hosts=hosts))
+    job = ["--port", port, "--job", file]
     nodes = {
         ("scheduler", "hub", "0"): [*job, *(command if told else [])],
         ("global_server", "hub", "0"): whom,
@@ -297,7 +304,7 @@ def test_nodes_started_by_hand_may_run_a_script(
     processes = []
     with ExitStack() as stack:
         for (role, party, index), words in nodes.items():
-            place = ["--role", role, "--party", party, "--index", index]
+            place = ["--role", role, "--party", party, "--index", index, "--directory", "run"]
             argv = [sys.executable, "-m", "geomx", "node", *place, *words]
             pipe = subprocess.PIPE
             process = subprocess.Popen(argv, cwd=tmp_path, stderr=pipe, text=True)
@@ -309,6 +316,13 @@ def test_nodes_started_by_hand_may_run_a_script(
         ]
     if told:
         assert [process.returncode for process in processes] == [0] * NODES, errors
+        assert main(["collect", file, str(tmp_path / "run")]) == 0
+        results = Results.load(tmp_path / "run")
+        assert [row["iteration"] for row in results.iterations] == [0, 0, 1, 1, 2, 2]
+        assert results.summary["script"]["command"] == shlex.join(command[1:])
+        assert results.summary["workload"]["elements"] == 7
+        (value,) = results.parameters().values()
+        assert value.tolist() == [2.0] * 7
     else:
         sentence = "is trained by this run, not a script: give it to the scheduler, too, after --"
         assert all(sentence in error for error in errors), errors

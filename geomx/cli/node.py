@@ -15,11 +15,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import shlex
 from pathlib import Path
 
 from geomx.errors import ConfigError
 from geomx.live import access
-from geomx.live.files import experiment_file, stem
+from geomx.live.files import experiment_file, path, script_file, stem
 from geomx.live.spec import Spec
 from geomx.machines import agent, jobfile
 from geomx.machines.joining import PATIENCE_S, Join
@@ -91,7 +92,10 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
         experiment = experiment_file(directory)
         experiment.write_text(_experiment(options, script=bool(command)), encoding="utf-8")
     if command and options.role == "worker":
-        env |= agent.script_env(name, None, options.host, options.scheduler)
+        notes = stem(directory, name)
+        path(notes, ".jsonl").unlink(missing_ok=True)  # of an earlier run
+        script_file(directory).write_text(shlex.join(command), encoding="utf-8")
+        env |= agent.script_env(name, None, options.host, options.scheduler, notes)
         return agent.by_hand(agent.tethered(command), env, leaves=True)
     argv = agent.node_argv(
         name, None, options.host, stem(directory, name), experiment=experiment,

@@ -30,6 +30,11 @@ def experiment_file(directory: Path) -> Path:
     return directory / "nodes" / "experiment.json"
 
 
+def script_file(directory: Path) -> Path:
+    """Return the path of the command that workers started by hand run, if the run is a script's."""
+    return directory / "nodes" / "script.txt"
+
+
 def durable(directory: Path, name: str) -> Path:
     """Return the path of a node's journal."""
     return directory / "durable" / (stem(directory, name).name + ".journal")

@@ -6,6 +6,7 @@ which runs a training script as every worker of a cluster on this machine.
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from geomx.experiment.native_parts import training_optimizers
 from geomx.live import access, emulation
 from geomx.live.checkpoint import begun_with
 from geomx.live.collector import Collector
-from geomx.live.files import Reader, stem
+from geomx.live.files import Reader, experiment_file, script_file, stem
 from geomx.live.job import POLL_S, Job
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
@@ -145,7 +146,7 @@ def collect(experiment: Experiment, directory: Path) -> Results:
     """Record a finished run from the notes of its nodes, which may have had different clocks.
 
     Args:
-        experiment: The experiment.
+        experiment: The experiment; its workload is not used if the run was a script's.
         directory: Directory of the run, which contains the notes of all nodes.
 
     Returns:
@@ -159,10 +160,33 @@ def collect(experiment: Experiment, directory: Path) -> Results:
         status = notes[-1].get("end", {}).get("status") if notes else None
         if status != "done":
             raise GeomxError(f"{directory}: node {node.name} has not finished ({status})")
-    collector = Collector(experiment, directory, _recorder(experiment, directory), one_clock=False)
+    about: dict[str, Any] = {}
+    if (command := _script_of(directory)) is not None:
+        experiment, about = _scripted(experiment, command)
+    recorder = _recorder(experiment, directory, **about)
+    collector = Collector(experiment, directory, recorder, one_clock=False)
     collector.begin()
     collector.collect()
     return collector.finish(collector.seconds)
+
+
+def _script_of(directory: Path) -> list[str] | None:
+    """Return the command of the script that nodes have run which were started by hand, or None."""
+    try:
+        if json.loads(experiment_file(directory).read_text(encoding="utf-8"))["workload"]:
+            return None
+        return shlex.split(script_file(directory).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def _scripted(
+    experiment: Experiment, command: Sequence[str]
+) -> tuple[Experiment, dict[str, dict[str, str]]]:
+    """Return an experiment with a script as its workload, and what the header has about it."""
+    workload = script_workload.of(command)
+    made = replace(experiment, workload=workload, numerics=True, iterations=0)
+    return made, {"script": {"command": shlex.join(command)}}
 
 
 def run_script(
@@ -196,8 +220,6 @@ def run_script(
             return start(spec)
         return Job(spec, directory, list(command), experiment.emulate)
 
-    scripted = replace(
-        experiment, workload=script_workload.of(command), numerics=True, iterations=0
-    )
-    recorder = _recorder(scripted, directory, script={"command": shlex.join(command)})
+    scripted, about = _scripted(experiment, command)
+    recorder = _recorder(scripted, directory, **about)
     return _run(job, Collector(scripted, directory, recorder), recorder)

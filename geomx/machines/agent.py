@@ -90,7 +90,7 @@ def tethered(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "geomx.live.lifetime", str(os.getpid()), *command]
 
 
-def script_env(name: str, id: int | None, host: str, scheduler: str) -> dict[str, str]:
+def script_env(name: str, id: int | None, host: str, scheduler: str, notes: Path) -> dict[str, str]:
     """Return the environment variables by which a training script knows its worker.
 
     Args:
@@ -98,8 +98,10 @@ def script_env(name: str, id: int | None, host: str, scheduler: str) -> dict[str
         id: Its id; None: assigned by the scheduler.
         host: Address that it listens on.
         scheduler: Address of the scheduler.
+        notes: Stem of its files.
     """
     env = {"GEOMX_SCHEDULER": scheduler, "GEOMX_NAME": name, "GEOMX_HOST": host}
+    env["GEOMX_NOTES"] = str(notes.resolve())
     return env if id is None else {**env, "GEOMX_ID": str(id)}
 
 
@@ -272,8 +274,7 @@ class _Attached:
         if opening.tls:
             env[TLS] = str(write_files(folder / "tls", opening.tls))
         if opening.command:
-            env |= script_env(opening.name, opening.id, host, opening.scheduler)
-            env["GEOMX_NOTES"] = str(self._stem.resolve())
+            env |= script_env(opening.name, opening.id, host, opening.scheduler, self._stem)
             return tethered(opening.command), env
         experiment = None
         if opening.experiment:

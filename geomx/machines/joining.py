@@ -7,6 +7,7 @@ its workers; all nodes are processes on this machine. They leave together.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from geomx.live import access
 from geomx.live.diagnosis import last_words
 from geomx.live.exit_status import DONE, INTERRUPTED
 from geomx.live.files import path as file_of
-from geomx.live.files import stem
+from geomx.live.files import script_file, stem
 from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE
 from geomx.live.member import Member
@@ -99,12 +100,9 @@ class Join:
             if node.role == "worker" and self.command:
                 if again:
                     Notes(files, resumed=True).again()
-                env = {
-                    **self.env,
-                    **agent.script_env(node.name, None, self.host, self.scheduler),
-                    "GEOMX_NOTES": str(files.resolve()),
-                }
-                return agent.Child(agent.tethered(self.command), env, output=log)
+                script_file(self.directory).write_text(shlex.join(self.command), encoding="utf-8")
+                env = agent.script_env(node.name, None, self.host, self.scheduler, files)
+                return agent.Child(agent.tethered(self.command), {**self.env, **env}, output=log)
             argv = agent.node_argv(
                 node.name, None, self.host, files,
                 scheduler=self.scheduler, patience_s=self.patience_s,
