@@ -21,6 +21,7 @@ import conf
 from geomx.config import compose as composing
 from geomx.config import composition
 from geomx.errors import ConfigError
+from geomx.pages.commands import setting
 from geomx.plugin.registry import Registry
 
 OVERRIDES = [
@@ -112,6 +113,19 @@ def test_a_changed_network_file_is_another_choice(tmp_path: Path) -> None:
         experiment, _ = composing.compose(words, directory=tmp_path)
         delays = {edge["delay_ms"] for *_, edge in experiment.cluster.graph.edges(data=True)}
         assert delay_ms in delays
+
+
+@pytest.mark.parametrize(
+    "name", ["größe (a b)", "c,d=e: f & g", "it's [h]{i}", 'j\\k\\"l"m\\', "${seed}"]
+)
+def test_paths_may_have_any_characters(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    network(folder, 5)
+    file = (folder / "wan.yaml").rename(folder / f"{name}.yaml")
+    words = [setting("hydra.run.dir", folder / "run"), f"network={file}"]
+    assert composing.compose(words)[1] == folder / "run"
+    assert setting("hydra.run.dir", tmp_path) == f"hydra.run.dir={tmp_path}"
 
 
 def test_errors_name_the_word_of_the_command_line() -> None:

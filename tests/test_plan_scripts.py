@@ -62,9 +62,14 @@ def test_a_script_is_simulated_with_the_best_by_time(
 def test_a_plan_with_shadows_runs_the_script_once_per_combination(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its times are those of a plan without them, since all workers make the same calls."""
-    monkeypatch.chdir(tmp_path)
-    command = script(tmp_path, TRAIN)
+    """Its times are those of a plan without them, since all workers make the same calls.
+
+    Paths that have to be quoted make no difference.
+    """
+    folder = tmp_path / "größe (a, b): 1=x's & more"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    command = script(folder, TRAIN)
     words = ["network=pair.yaml", "plan.sync=[fsa]", "plan.accel=[p3]", "plan.options=false"]
     made = [
         scripts.make([*words, f"hydra.run.dir={where}"], command, "constant:0.05", where == "some")

@@ -10,7 +10,7 @@ from geomx import planning
 from geomx.cli.parser import simulating, split
 from geomx.options.parsing import described
 from geomx.options.schema import PlanOptions
-from geomx.pages.commands import repeating
+from geomx.pages.commands import repeating, setting
 from geomx.planning import scripts
 from geomx.terminal.output import WIDE, show
 
@@ -32,9 +32,8 @@ def main(arguments: Sequence[str]) -> None:
         made = planning.make(overrides, places.append)
     except KeyboardInterrupt:
         if places:
-            again = shlex.join(
-                ["geomx", "plan", *repeating(overrides), f"hydra.run.dir={places[0]}"]
-            )
+            words = [*repeating(overrides), setting("hydra.run.dir", places[0])]
+            again = shlex.join(["geomx", "plan", *words])
             show(f"finished runs are kept; to continue: {again}")
         raise
     show(made.table(), WIDE)

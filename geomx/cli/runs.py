@@ -14,7 +14,7 @@ from geomx.frameworks.mxnet_loader import compute_at_once
 from geomx.live import resume
 from geomx.live.fork_pool import kept
 from geomx.live.resumption import Resumption
-from geomx.pages.commands import repeating
+from geomx.pages.commands import repeating, setting
 from geomx.results.tables import comparison_table
 from geomx.runner import execute
 from geomx.study.variants import conduct, gather
@@ -53,8 +53,8 @@ def _run_study(experiment: Experiment, directory: Path) -> None:
     try:
         comparison = conduct(experiment, directory)
     except KeyboardInterrupt:
-        overrides = repeating(experiment.overrides)
-        again = shlex.join(["python", "-m", "geomx", *overrides, f"hydra.run.dir={directory}"])
+        words = [*repeating(experiment.overrides), setting("hydra.run.dir", directory)]
+        again = shlex.join(["python", "-m", "geomx", *words])
         show(f"finished variants are kept; to continue: {again}")
         raise
     show(comparison.table(), WIDE)

@@ -192,7 +192,7 @@ def store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:
         Name of the choice.
     """
     taken = ConfigStore.instance().repo.get(group, {})
-    stem = OF_FILES + re.sub(r"\W", "_", path.stem)
+    stem = OF_FILES + re.sub(r"\W", "_", path.stem, flags=re.ASCII)  # no others without quotes
     for name in chain([stem], (f"{stem}_{number}" for number in count(2))):
         there = taken.get(f"{name}.yaml")
         if there is None:

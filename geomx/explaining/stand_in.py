@@ -13,6 +13,7 @@ import yaml
 
 from geomx.errors import GeomxError
 from geomx.explaining.evidence import Evidence
+from geomx.pages.commands import setting
 
 FORWARD = 1 / 3
 """A backward pass computes gradients of inputs and of weights, and takes twice a forward pass."""
@@ -53,4 +54,4 @@ def stand_in(evidence: Evidence, folder: Path) -> tuple[str, ...]:
     path = folder / "script.yaml"
     path.write_text(yaml.safe_dump({"layers": layers}, sort_keys=False), encoding="utf-8")
     iterations = run.summary["iterations"]
-    return "workload=profile", f"workload.path={path}", f"iterations={iterations}"
+    return "workload=profile", setting("workload.path", path), f"iterations={iterations}"

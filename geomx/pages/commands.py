@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,6 +10,9 @@ from geomx.pages.markup import Markup, tag
 
 OF_ONE_SCRIPT = "losses and accuracy are those of training on its data alone"
 """What has to be said of results of one worker's script, whose shadows the others are."""
+
+_PLAIN = re.compile(r"(?=[^/]*/)[\w./-]+", re.ASCII)
+"""A path without any character that means something in an override, such as = or a blank."""
 
 
 def command_line(overrides: Sequence[object], script: Mapping[str, object] | None = None) -> Markup:
@@ -39,6 +43,24 @@ def shadows(script: Mapping[str, object] | None) -> Markup:
         return Markup("")
     told = f"{count} of these workers are shadows of the first, which alone ran the script: "
     return tag("p", told + "losses, accuracy and parameters are those of training on its data.")
+
+
+def setting(key: str, value: object) -> str:
+    """Return an override that sets an option to a text, whatever characters that has.
+
+    Args:
+        key: The option.
+        value: The text, such as a path.
+
+    Returns:
+        ``KEY=VALUE``, with the value in quotes unless it is a path of the plainest characters.
+    """
+    text = str(value)
+    if _PLAIN.fullmatch(text):
+        return f"{key}={text}"
+    text = text.replace("${", r"\${")  # an interpolation otherwise
+    text = re.sub(r'(\\*)("|$)', lambda found: 2 * found[1] + found[2].replace('"', r"\""), text)
+    return f'{key}="{text}"'
 
 
 def repeating(overrides: Iterable[object]) -> list[str]:

@@ -23,7 +23,7 @@ from geomx.config.compose import compose
 from geomx.errors import ConfigError, GeomxError
 from geomx.explaining.evidence import Evidence
 from geomx.explaining.stand_in import stand_in
-from geomx.pages.commands import OF_ONE_SCRIPT, repeating
+from geomx.pages.commands import OF_ONE_SCRIPT, repeating, setting
 from geomx.planning.candidates import BASELINE
 from geomx.planning.report import SCHEMA
 from geomx.plugin.calling import one_line
@@ -155,9 +155,8 @@ def make(
     trials = _Trials(kept, directory / RUNS, command, compute, shadows, options.max_loss)
     first = trials.simulate(FIRST)
     likeness = stand_in(Evidence(first.directory), directory / TIMES)
-    by_time = planning.make(
-        [*repeating(overrides), *likeness, f"hydra.run.dir={directory / TIMES}"]
-    )
+    place = setting("hydra.run.dir", directory / TIMES)
+    by_time = planning.make([*repeating(overrides), *likeness, place])
     for row in by_time.ranked:
         if row["name"] != BASELINE.name and trials.wants(row, options.tried):
             trials.attempt(row)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from geomx.options.schema import TO_ACCURACY
+from geomx.pages.commands import setting
 from geomx.planning.alone import ALONE
 from geomx.planning.candidates import BASELINE
 from geomx.planning.judge import EAGER
@@ -142,5 +143,5 @@ def _live(content: Row, ranked: Sequence[Row], directory: Path) -> Iterator[str]
         overrides = [
             override for override in content["words"] if not override.lstrip("+").startswith(own)
         ]
-        again = ["geomx", "plan", *overrides, f"hydra.run.dir={directory}", "plan.live=3"]
+        again = ["geomx", "plan", *overrides, setting("hydra.run.dir", directory), "plan.live=3"]
         yield f"to settle it live: {shlex.join(again)}"
