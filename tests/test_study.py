@@ -76,6 +76,31 @@ def test_the_baseline_may_be_named() -> None:
     assert (first.own, second.own) == (("seed=1",), ("seed=2",))
 
 
+def test_a_variant_of_many_words_has_a_folder_of_its_own() -> None:
+    """Which later runs of the study find again."""
+    many = "network.note=" + "größe " * 60
+    first, second, third = (
+        plan(variants=[f"'{many}{end}'"])[1].directory.name for end in ("1", "2", "1")
+    )
+    assert first == third != second
+    assert len(first.encode()) < 200 and first.startswith("network_note_größe_größe")
+
+
+def test_a_variant_of_earlier_overrides_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the study was changed, and ended before it was run again."""
+    words = ["hydra.run.dir=kept", asked("seed=1"), "study.jobs=1"]
+    study.run([*QUICK, *words])
+
+    def interrupted(variants: Any, jobs: int) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(study, "carry_out", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        study.run([*QUICK, *words, "costs.send_message_s=0"])
+    rows = json.loads(Path("kept/study.json").read_text())["variants"]
+    assert [row["status"] for row in rows] == ["unfinished"] * 2
+
+
 @pytest.mark.parametrize(
     ("words", "key"),
     [
@@ -84,6 +109,8 @@ def test_the_baseline_may_be_named() -> None:
         (["study.each=[sync]", "study.target_accuracy=2"], "study.target_accuracy=2"),
         (["study.each=[sync]", "iterations=0"], "iterations=0"),
         ([asked("seed=1"), "study.baseline='seed=-1'"], "seed=-1"),
+        ([asked("seed=1"), 'study.baseline="it\'s"'], "study.baseline=it's: cannot be divided"),
+        (['study.variants=["seed=1","it\'s"]'], "study.variants[1]=it's: cannot be divided into"),
     ],
 )
 def test_an_invalid_study_is_refused_in_one_line(
@@ -226,6 +253,20 @@ def test_a_sweep_writes_the_same_report(capfd: pytest.CaptureFixture[str]) -> No
     names = [row["name"] for row in content["variants"]]
     assert names == ["fsa", "hfa + p3", "hfa", "fsa + p3"]
     assert [row["directory"] for row in content["variants"]] == ["3", "0", "1", "2"]
+
+
+def test_jobs_with_names_are_in_the_report(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With those of an earlier sweep in the same folder."""
+    words = ["-m", *QUICK, f"hydra.sweep.dir={tmp_path / 'both'}"]
+    words += ["hydra.sweep.subdir=${mode}/seed${seed}", "hydra/launcher=basic"]
+    for seeds, names in (("seed=1,2", ["1", "2"]), ("seed=3", ["1", "2", "3"])):
+        assert cli.run([*words, seeds]) == cli.DONE
+        assert Path(capfd.readouterr().out.splitlines()[-1]) == tmp_path / "both"
+        rows = json.loads((tmp_path / "both/study.json").read_text())["variants"]
+        assert [row["name"] for row in rows] == [f"fsa seed={name}" for name in names]
+        assert [row["directory"] for row in rows] == [f"sim/seed{name}" for name in names]
 
 
 def test_the_last_line_of_a_sweep_is_its_directory() -> None:

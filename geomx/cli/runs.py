@@ -17,7 +17,7 @@ from geomx.live.resumption import Resumption
 from geomx.pages.commands import repeating, setting
 from geomx.results.tables import comparison_table
 from geomx.runner import execute
-from geomx.study.variants import conduct, gather
+from geomx.study.variants import conduct, gather, jobs_in
 from geomx.terminal.output import WIDE, show, telling_where
 
 
@@ -66,7 +66,7 @@ def _run_study(experiment: Experiment, directory: Path) -> None:
 
 def _compare_sweep(directory: Path, overrides: Sequence[str]) -> None:
     """Write a report on a sweep beside its jobs, show its table, and print its directory."""
-    if not any(path.name.isdigit() for path in directory.glob("*")):
+    if not directory.is_dir() or not any(jobs_in(directory)):
         return  # no job has begun
     comparison = gather(directory, overrides)
     if comparison is not None:

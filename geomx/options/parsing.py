@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import shlex
 import types
 import typing
 from collections.abc import Mapping
@@ -86,6 +87,25 @@ def build_options(config: type[T], options: Mapping[str, Any], prefix: str) -> T
 def dotted(prefix: str, name: str) -> str:
     """Return the key of option `name` with `prefix`, which may be empty."""
     return f"{prefix}.{name}" if prefix else name
+
+
+def words_of(text: str, key: str) -> list[str]:
+    """Return the words of an option's text, with the quotes and backslashes of a shell resolved.
+
+    Args:
+        text: The text.
+        key: The option's key, for errors.
+
+    Raises:
+        ConfigError: A quote is not closed, or nothing follows a backslash.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        remedy = (
+            f"cannot be divided into words ({error}); put a \\ before ' and \" that are letters"
+        )
+        raise ConfigError(key, text, remedy) from error
 
 
 def prefixed(error: ConfigError, config: type, prefix: str) -> ConfigError:

@@ -11,9 +11,9 @@ A sweep (``-m``) defines its own variants; `gather` compares their results.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-import shlex
 import signal
 import traceback
 import warnings
@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from geomx.config.compose import compose
+from geomx.config.directories import A_RUN
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import PluginWarning
 from geomx.experiment.unreached import ScenarioWarning, warn_of_unreached_in_many
 from geomx.frameworks.mxnet_loader import compute_at_once
 from geomx.limits.watchdog import attended, own_process
+from geomx.options.parsing import words_of
 from geomx.options.schema import StudyOptions
 from geomx.pages.comparison import Comparison, Entry
 from geomx.plugin.calling import one_line
@@ -40,6 +42,8 @@ from geomx.terminal.progress import progress, quiet
 from geomx.version import __version__
 
 NOTE = "failure.txt"
+LONGEST = 200
+"""Bytes of the name of a variant's folder, of 255 that file systems take."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, st
 
 
 def gather(directory: Path, overrides: Sequence[str]) -> Comparison | None:
-    """Compare the jobs of a sweep.
+    """Compare the jobs of a sweep, and of others that share its directory.
 
     The baseline is the first job with the default sync and no accelerator, else the first. A job
     without results is left out; its error has been printed already.
@@ -160,9 +164,9 @@ def gather(directory: Path, overrides: Sequence[str]) -> Comparison | None:
     Returns:
         The comparison; None if fewer than two jobs have results.
     """
-    jobs = (path for path in directory.iterdir() if path.name.isdigit())
-    places = sorted(jobs, key=lambda path: int(path.name))
-    found = {place: results for place in places if (results := load(place)) is not None}
+    found = {
+        place: results for place in jobs_in(directory) if (results := _readable(place)) is not None
+    }
     if len(found) < 2:
         return None
     jobs_overrides = [
@@ -170,7 +174,7 @@ def gather(directory: Path, overrides: Sequence[str]) -> Comparison | None:
     ]
     common = set(jobs_overrides[0]).intersection(*jobs_overrides[1:])
     entries = [
-        Entry.of(results, _name(own, results), own, place.name)
+        Entry.of(results, _name(own, results), own, place.relative_to(directory).as_posix())
         for (place, results), own in zip(
             found.items(),
             ([w for w in one if w not in common] for one in jobs_overrides),
@@ -181,6 +185,24 @@ def gather(directory: Path, overrides: Sequence[str]) -> Comparison | None:
     return Comparison.write(directory, entries, None, overrides)
 
 
+def jobs_in(directory: Path) -> Iterator[Path]:
+    """Yield the folders of the jobs of a sweep, wherever ``hydra.sweep.subdir`` has put them.
+
+    Args:
+        directory: Directory of the sweep.
+    """
+
+    def order(path: Path) -> tuple[bool, int, str]:
+        number = path.name.isdecimal()
+        return not number, int(path.name) if number else 0, path.name
+
+    for path in sorted(directory.iterdir(), key=order):
+        if (path / ".hydra").is_dir() or any((path / name).exists() for name in A_RUN):
+            yield path
+        elif path.is_dir() and not path.is_symlink():
+            yield from jobs_in(path)
+
+
 def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> list[Variant]:
     """Return the variants without duplicates, the baseline first.
 
@@ -188,17 +210,22 @@ def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> li
         overrides: Overrides of the study itself.
         options: Options of the study.
         directory: Directory of the study.
+
+    Raises:
+        ConfigError: A variant's text cannot be divided into overrides.
     """
     base = [
         override
         for override in overrides
         if key_of(override).split(".")[0] not in ("hydra", "study")
     ]
-    chosen = [shlex.split(options.baseline) or [f"sync={DEFAULT_SYNC}", "accel=[]"]]
+    baseline = words_of(options.baseline, "study.baseline")
+    chosen = [baseline or [f"sync={DEFAULT_SYNC}", "accel=[]"]]
     for kind in options.each:
         names = (plugin.name for plugin in Registry.discover().plugins(kind))
         chosen += [[f"{kind}={name}" if kind == "sync" else f"{kind}=[{name}]"] for name in names]
-    chosen += [shlex.split(text) for text in options.variants]
+    for number, text in enumerate(options.variants):
+        chosen.append(words_of(text, f"study.variants[{number}]"))
     made: dict[tuple[str, ...], Variant] = {}
     for own in chosen:
         keys = {key_of(override) for override in own}
@@ -208,7 +235,7 @@ def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> li
         said = {key_of(override) for override in whole}
         full = [*whole, *(w for w in chosen[0] if key_of(w) not in said)]
         identity = tuple(sorted(override.lstrip("+") for override in full))
-        place = re.sub(r"\W+", "_", " ".join(own)).strip("_") or "plain"
+        place = _folder(" ".join(own))
         taken = {variant.directory.name for variant in made.values()}
         while place in taken:
             place += "_"
@@ -216,19 +243,37 @@ def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> li
     return list(made.values())
 
 
+def _folder(text: str) -> str:
+    """Return the name of the folder of a variant with these overrides, always the same one."""
+    name = re.sub(r"\W+", "_", text).strip("_") or "plain"
+    if len(name.encode()) <= LONGEST:
+        return name
+    begin = name.encode()[: LONGEST // 2].decode(errors="ignore")
+    return f"{begin}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
 def finished(variant: Variant) -> bool:
     """Return whether `variant` has completed, with this version and the same overrides."""
+    results = _own(variant)
+    return results is not None and "aborted" not in results.summary
+
+
+def _own(variant: Variant) -> Results | None:
+    """Return the results of `variant`; None also if they are of other overrides or versions."""
     results = readable(variant)
-    if results is None or "aborted" in results.summary:
-        return False
-    same = results.summary.get("words") == list(variant.overrides)
-    return same and results.summary.get("geomx") == __version__
+    if results is None or results.summary.get("words") != list(variant.overrides):
+        return None
+    return results if results.summary.get("geomx") == __version__ else None
 
 
 def readable(variant: Variant) -> Results | None:
     """Return the results of a variant; None also if they are damaged or of another version."""
+    return _readable(variant.directory)
+
+
+def _readable(directory: Path) -> Results | None:
     try:
-        return load(variant.directory)
+        return load(directory)
     except GeomxError:
         return None
 
@@ -250,7 +295,7 @@ def _compare(
 ) -> Comparison:
     entries = []
     for variant in variants:
-        results, place = readable(variant), variant.directory.name
+        results, place = _own(variant), variant.directory.name
         name = _name(variant.own, results)
         if variant.directory in refusals:
             reason = refusals[variant.directory]
