@@ -196,6 +196,10 @@ def test_a_candidate_is_lossless_if_all_its_plugins_are(registry: Registry) -> N
         (["accel.nobody.k=1"], "accel.nobody.k=1"),
         (["plan.fidelity=nowhere.json"], "plan.fidelity=nowhere.json: must be a file from"),
         (["iterations=0"], "iterations=0"),
+        (
+            ["workload=quick", "iterations=20", "evaluate_every=50"],
+            "evaluate_every=50: must be at most iterations=20",
+        ),
     ],
 )
 def test_an_invalid_plan_is_refused_in_one_line(

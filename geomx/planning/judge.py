@@ -23,7 +23,7 @@ from pathlib import Path
 
 from joblib import cpu_count
 
-from geomx.errors import GeomxError
+from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.options.schema import PER_ITERATION, TO_ACCURACY, PlanOptions
 from geomx.pages.comparison import TARGET_SHARE
@@ -89,8 +89,13 @@ class Judge:
         """Run the baseline, which determines the target.
 
         Raises:
+            ConfigError: It would not be evaluated within its iterations.
             GeomxError: The baseline cannot be run.
         """
+        usual, every = self._base.iterations, self._every
+        if self.by == TO_ACCURACY and self.target is None and every > usual:
+            remedy = f"must be at most iterations={usual}, to find a target; or give plan.target"
+            raise ConfigError("evaluate_every", every, remedy)
         self._add([BASELINE])
         baseline, seed = self.standings[BASELINE], self._base.seed
         if self.numerics and not baseline.reason:
@@ -99,7 +104,7 @@ class Judge:
             results = Results.load(self._place(BASELINE, "train", seed))
             if self.target is None:
                 # Iterations beyond the experiment's only show whether an accuracy lasts.
-                rows = [r for r in results.evaluations if r["iteration"] < self._base.iterations]
+                rows = [r for r in results.evaluations if r["iteration"] < usual]
                 self.target = TARGET_SHARE * max(row["accuracy"] for row in rows)
             baseline.outcomes[seed] = Outcome.of(results, self.target)
         if baseline.reason:
