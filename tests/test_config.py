@@ -92,6 +92,13 @@ def test_seeds_have_64_bits(seed: int) -> None:
         experiment(f"seed={seed}")
 
 
+def test_every_node_has_a_port_for_its_metrics() -> None:
+    last = 65536 - len(experiment().cluster.nodes)
+    assert experiment(f"metrics.port={last}").metrics.port == last
+    with pytest.raises(ConfigError, match=rf"^metrics\.port={last + 1}: must be at most {last}, "):
+        experiment(f"metrics.port={last + 1}")
+
+
 @pytest.mark.slow
 def test_sync_with_and_without_plus_mean_the_same() -> None:
     needs("hfa")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from geomx.cli.main import main
 from geomx.errors import ConfigError, GeomxError
 from geomx.machines import agent, jobfile
 from geomx.machines.frames import Opening
@@ -42,6 +43,9 @@ JOB: dict[str, Any] = {
         "east": {"server": "a", "worker": "a"},
     },
 }
+
+
+RAY = {"hosts": "ray"}
 
 
 def at(address: str) -> dict[str, dict[str, str]]:
@@ -89,6 +93,16 @@ def test_a_node_that_cannot_be_started_says_why(
         ({"parties": {3: {}}}, "job.parties=3: must be a name; write '3', with quotes"),
         ({"parties": {"": {}}}, "job.parties=: needs a name"),
         ({"parties": {"east": None}}, "job.parties.east=None: must be a table, as in {beijing: "),
+        (
+            {"python": "it's"},
+            "job.python=it's: cannot be divided into words (No closing quotation)",
+        ),
+        ({"hosts": {"a": {"address": "x", "python": "a\\"}}}, "hosts.a.python=a\\: cannot be divi"),
+        (RAY | {"parties": ["east"]}, "job.parties=['east']: must be a table, such as {beijing: "),
+        (RAY | {"parties": {"east": "a"}}, "job.parties.east=a: must be a table, as in {beijing: "),
+        (RAY | {"parties": None}, "job.parties=None: must be a table, such as {beijing: {server: "),
+        (RAY | {"parties": {"east": {"worker": [["a"]]}}}, "parties.east.worker=[['a']]: must be "),
+        (RAY | {"parties": {"east": {"worker": [3]}}}, "parties.east.worker=[3]: must be a machi"),
     ],
 )
 def test_what_is_refused(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
@@ -97,3 +111,23 @@ def test_what_is_refused(changes: dict[str, Any], sentence: str, tmp_path: Path)
     with pytest.raises(ConfigError) as caught:
         jobfile.read(file)
     assert str(caught.value).startswith(sentence)
+
+
+def test_an_interpreter_may_have_blanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/my env/python")
+    file = tmp_path / "job.yaml"
+    for python, words in ((None, ["/my env/python"]), ("'/a b/python' -O", ["/a b/python", "-O"])):
+        file.write_text(yaml.safe_dump(JOB | {"python": python}))
+        job = jobfile.read(file)
+        assert job.python_of(job.hosts["a"]) == words
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "40000"])
+def test_certificates_are_valid_for_a_day_or_more(
+    days: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(JOB | {"tls": "certs"}))
+    assert main(["certs", str(file), "--days", days]) == 2
+    assert capfd.readouterr().err == f"--days={days}: must be between 1 and 36500\n"
+    assert not (tmp_path / "certs").exists()

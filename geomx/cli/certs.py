@@ -10,6 +10,9 @@ from geomx.machines import certs, jobfile
 from geomx.machines.launch import composed_experiment
 from geomx.terminal.output import show
 
+MOST_DAYS = 36500
+"""A century; the authority is valid ten times as long as nodes."""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
@@ -21,8 +24,10 @@ def main(options: argparse.Namespace) -> None:
     """Create the missing files of an authority and its certificates for nodes.
 
     Raises:
-        ConfigError: The job file is invalid, or names no folder.
+        ConfigError: The job file is invalid, or names no folder, or the validity is out of range.
     """
+    if not 1 <= options.days <= MOST_DAYS:
+        raise ConfigError("--days", options.days, f"must be between 1 and {MOST_DAYS}")
     file = Path(options.job)
     job = jobfile.read(file)
     if job.tls is None:

@@ -34,6 +34,7 @@ def validate(experiment: Experiment) -> None:
     _check_members(experiment)
     check_programs(experiment)
     check_live_events(experiment)
+    _check_metrics(experiment)
     _check_sharing(experiment)
     _check_steps(experiment)
     warn_of_foreign_costs(experiment.costs, __version__, here=experiment.mode != "sim")
@@ -83,6 +84,18 @@ def check_programs(experiment: Experiment) -> None:
     if programs and experiment.mode != "sim":
         remedy = f"{programs[0]} acts on the simulated world; choose mode=sim"
         raise ConfigError("mode", experiment.mode, remedy)
+
+
+def _check_metrics(experiment: Experiment) -> None:
+    """Check that every node of a live run has a port for its metrics.
+
+    Raises:
+        ConfigError: The last ones have none.
+    """
+    port, nodes = experiment.metrics.port, len(experiment.cluster.nodes)
+    if port is not None and port + nodes > 1 << 16:
+        remedy = f"must be at most {(1 << 16) - nodes}, as each of the {nodes} nodes has a port"
+        raise ConfigError("metrics.port", port, remedy)
 
 
 def _check_sharing(experiment: Experiment) -> None:

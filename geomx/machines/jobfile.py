@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import ConfigError, near
 from geomx.machines import ray, reach, slurm
 from geomx.machines.frames import ELSEWHERE
-from geomx.options.parsing import build_options
+from geomx.options.parsing import build_options, words_of
 from geomx.yaml_files import YamlError, read_yaml
 
 ROLES = ("scheduler", "global_server", "server", "worker", "standby")
@@ -93,9 +94,11 @@ class JobFile:
             remedy = "must be a name or a file, or the content of a file"
             raise ConfigError("network", self.network, remedy)
         _check_env(self.env, "env")
+        words_of(self.python or "", "python")
         for name, host in self.hosts.items():
             _check_address(host.address, f"hosts.{name}.address")
             _check_env(host.env, f"hosts.{name}.env")
+            words_of(host.python or "", f"hosts.{name}.python")
         for template in (self.reach, *(host.reach for host in self.hosts.values())):
             if template is not None:
                 reach.check(template, "reach")
@@ -171,9 +174,9 @@ class JobFile:
             homes |= {node.name: name for node, name in zip(nodes, names, strict=True)}
         return homes
 
-    def python_of(self, host: Host) -> str:
-        """Return the interpreter on `host`."""
-        return host.python or self.python or sys.executable
+    def python_of(self, host: Host) -> list[str]:
+        """Return the words of the command that runs the interpreter on `host`."""
+        return shlex.split(host.python or self.python or shlex.quote(sys.executable))
 
 
 def read(file: Path) -> JobFile:
@@ -194,7 +197,8 @@ def read(file: Path) -> JobFile:
     if content.get("hosts") == slurm.NAME:
         content = {**content, "hosts": slurm.hosts()}
     elif content.get("hosts") == ray.NAME:
-        content = {**content, "hosts": ray.hosts(content.get("parties") or {})}
+        _check_table(content, "parties", TABLES["parties"])
+        content = {**content, "hosts": ray.hosts(content.get("parties", {}))}
     for key, example in TABLES.items():
         _check_table(content, key, example)
     job = build_options(JobFile, content, "job")

@@ -6,7 +6,6 @@ machine, with the same output files.
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -139,8 +138,16 @@ class _Start:
     def _argv(self, node: NodeSpec) -> list[str]:
         job, name = self._job, self._homes[node.name]
         host = job.hosts[name]
-        python = shlex.split(job.python_of(host))
-        command = [*python, "-P", "-m", "geomx", "node", "--role", node.role, "--attached"]
+        command = [
+            *job.python_of(host),
+            "-P",
+            "-m",
+            "geomx",
+            "node",
+            "--role",
+            node.role,
+            "--attached",
+        ]
         return reach.argv(host.reach or job.reach, name, host.address, command)
 
     def _opening(self, node: NodeSpec) -> dict[str, Any]:

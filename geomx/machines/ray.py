@@ -33,13 +33,14 @@ def hosts(parties: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]
     """Return every name that the parties use as a machine of a job file.
 
     Args:
-        parties: ``parties`` of the job file.
+        parties: ``parties`` of the job file; what is no name in them is left to its checks.
     """
-    names: list[str] = []
+    names: list[Any] = []
     for roles in parties.values():
         for places in roles.values():
             names += places if isinstance(places, list) else [places]
-    return {name: {"address": ELSEWHERE, "reach": REACH} for name in names}
+    named = [name for name in names if isinstance(name, str)]
+    return {name: {"address": ELSEWHERE, "reach": REACH} for name in named}
 
 
 def carry(resource: str, command: Sequence[str]) -> int:
