@@ -17,7 +17,8 @@ from geomx.errors import ConfigError
 from geomx.plugin.registry import Registry
 from geomx.plugin.tracking import Tracker
 from geomx.plugins.tensorboard import TensorBoard, TensorBoardConfig
-from geomx.testing.worlds import build
+from geomx.results.recorder import Recorder
+from geomx.testing.worlds import build, cluster
 from geomx.tracking.begin import parameters
 from geomx.tracking.following import AHEAD, Following, means
 
@@ -93,6 +94,22 @@ def test_a_tracker_that_fails_is_left_out_with_a_warning() -> None:
     following.end({"bytes": {}})
     assert (len(broken.values), len(broken.ends)) == (1, 0)
     assert (len(notes.values), len(notes.ends)) == (2, 1)
+
+
+def test_lost_nodes_are_told_once_each(tmp_path: Path) -> None:
+    """Those that the scenario kills by their kill, others by an entry of their own."""
+    notes = Notes()
+    recorder = Recorder(tmp_path, {"mode": "sim", "sync": {"name": "fsa"}, "accel": []})
+    participation = recorder.continues(cluster())
+    recorder.follow(Following([("track notes", notes)], workers=2))
+    recorder.fault({"time_s": 1.0, "what": "kill", "node": "east/worker0"})
+    for node in ("east/worker0", "west/worker0", "west/worker0"):
+        participation.lost(2.0, node)
+    assert [(fault["what"], fault["node"]) for fault in notes.faults] == [
+        ("kill", "east/worker0"),
+        ("lost", "west/worker0"),
+    ]
+    assert notes.faults[1]["noticed_s"] == 0.0
 
 
 def test_parameters_have_the_names_of_the_command_line() -> None:

@@ -6,7 +6,7 @@ lost and returning nodes, to a `Participation`: in virtual or wall-clock seconds
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,10 +75,14 @@ class Participation:
         faults: Rows of ``faults`` in the summary; those of lost nodes are completed, and losses
             that the scenario did not cause are added.
         cluster: All nodes.
+        tell: Called with each row that is added.
     """
 
-    def __init__(self, path: Path, faults: list[Fault], cluster: Cluster) -> None:
+    def __init__(
+        self, path: Path, faults: list[Fault], cluster: Cluster, tell: Callable[[Fault], None]
+    ) -> None:
         self._path = path
+        self._tell = tell
         self._servers = {
             w.name: party.server.name for party in cluster.parties for w in party.workers
         }
@@ -99,11 +103,13 @@ class Participation:
 
     def lost(self, time_s: float, node: str) -> None:
         """Record that training continues without `node`."""
-        fault = self._open.get(node)
-        if fault is None:
-            fault = self._open[node] = {"time_s": time_s, "what": "lost", "node": node}
-            self._faults.append(fault)
-        fault.setdefault("noticed_s", _apart(fault, time_s))
+        if (fault := self._open.get(node)) is not None:
+            fault.setdefault("noticed_s", _apart(fault, time_s))
+            return
+        fault = {"time_s": time_s, "what": "lost", "node": node, "noticed_s": 0.0}
+        self._open[node] = fault
+        self._faults.append(fault)
+        self._tell(fault)
 
     def takes_part(self, time_s: float, node: str) -> None:
         """Record that `node`, which was lost, contributes again."""

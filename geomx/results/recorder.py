@@ -229,14 +229,17 @@ class Recorder:
         self._faults.append(fault := dict(row))
         if self.participation is not None:
             self.participation.fault(fault)
+        self._tell(fault)
+        return fault
+
+    def _tell(self, fault: Row) -> None:
         if self._follower is not None:
             self._follower.fault(fault)
-        return fault
 
     def continues(self, cluster: Cluster) -> Participation:
         """Record who of `cluster` takes part, in a run that goes on without lost nodes."""
         path = self.directory / "participation.csv"
-        self.participation = Participation(path, self._faults, cluster)
+        self.participation = Participation(path, self._faults, cluster, self._tell)
         return self.participation
 
     def parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
