@@ -6,8 +6,9 @@ import csv
 import struct
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ import pytest
 import geomx
 from geomx.errors import ConfigError
 from geomx.plugin.registry import Registry
-from geomx.plugin.tracking import Tracker
+from geomx.plugin.tracking import TrackedRun, Tracker
+from geomx.plugins import mlflow
 from geomx.plugins.tensorboard import TensorBoard, TensorBoardConfig
 from geomx.results.recorder import Recorder
 from geomx.testing.worlds import build, cluster
@@ -187,13 +189,13 @@ def test_tensorboard_does_not_load_torch(tmp_path: Path, monkeypatch: pytest.Mon
 def test_mlflow_has_parameters_curves_and_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mlflow = pytest.importorskip("mlflow")
+    library = pytest.importorskip("mlflow")
     monkeypatch.chdir(tmp_path)  # the store's artefacts go there
     store = f"sqlite:///{tmp_path / 'store.db'}"
     words = ["workload=tiny", "iterations=6", "+track=[mlflow]", f"track.mlflow.uri={store}"]
     scenario = "scenario=[{at_s: 0.05, pause: beijing/worker0, for_s: 0.1}]"
     geomx.run(*words, scenario, f"hydra.run.dir={tmp_path / 'run'}")
-    client = mlflow.MlflowClient(store)
+    client = library.MlflowClient(store)
     experiment = client.get_experiment_by_name("geomx")
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
@@ -201,6 +203,50 @@ def test_mlflow_has_parameters_curves_and_the_report(
     assert len(client.get_metric_history(run.info.run_id, "train/loss")) == 6
     names = {artefact.path for artefact in client.list_artifacts(run.info.run_id)}
     assert {"report.html", "summary.json", "faults.json"} <= names
+
+
+class Server:
+    """Stands for MLflow and its client: one experiment, which others may create before us."""
+
+    def __init__(self, stage: str = "", created_meanwhile: bool = False) -> None:
+        self.stage, self.created_meanwhile = stage, created_meanwhile
+        self.sent: list[tuple[int, int]] = []
+        self.entities = SimpleNamespace(Param=lambda *about: about, Metric=lambda *about: about)
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return SimpleNamespace(experiment_id=7, lifecycle_stage=self.stage) if self.stage else None
+
+    def create_experiment(self, name: str) -> str:
+        self.stage = "active"
+        if self.created_meanwhile:
+            raise RuntimeError("UNIQUE constraint failed: experiments.name")
+        return "7"
+
+    def create_run(self, *about: Any) -> Any:
+        return SimpleNamespace(info=SimpleNamespace(run_id="run"))
+
+    def log_batch(self, run: str, metrics: Sequence[Any] = (), params: Sequence[Any] = ()) -> None:
+        self.sent.append((len(params), len(metrics)))
+
+
+@pytest.mark.parametrize("server", [Server(), Server("active"), Server("", True)])
+def test_jobs_of_a_sweep_share_an_experiment_of_mlflow(server: Server) -> None:
+    assert mlflow.experiment_id(server, "geomx") == "7"
+
+
+def test_a_deleted_experiment_of_mlflow_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^track\.mlflow\.experiment=geomx: was deleted in MLfl"):
+        mlflow.experiment_id(Server("deleted"), "geomx")
+
+
+def test_mlflow_gets_no_more_at_once_than_it_takes(tmp_path: Path) -> None:
+    server = Server()
+    parameters = {f"option{number}": number for number in range(250)}
+    run = mlflow._Run(
+        server, server, "7", TrackedRun("fsa", "sim", tmp_path, 0.0, parameters), False
+    )
+    run.scalars({f"value{number}": 0.5 for number in range(450)}, 0, 1.0)
+    assert server.sent == [(100, 0), (100, 0), (50, 0), (0, 200), (0, 200), (0, 50)]
 
 
 def records(log: Path) -> bytes:

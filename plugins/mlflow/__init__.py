@@ -20,6 +20,8 @@ BATCH = 200
 ARTEFACTS = ("report.html", "summary.json", "links.csv", "edges.csv", "network.json")
 LONGEST = 6000
 """Characters of a parameter's value, the limit of MLflow."""
+MOST = 100
+"""Parameters that MLflow takes in one request."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,35 @@ class Mlflow:
     def geomx_track(self, run: TrackedRun) -> Tracker:
         """Create an MLflow run."""
         client = self._mlflow.MlflowClient(self._config.uri)
-        known = client.get_experiment_by_name(self._config.experiment)
-        experiment = known.experiment_id if known else None
-        if experiment is None:
-            experiment = client.create_experiment(self._config.experiment)
+        experiment = experiment_id(client, self._config.experiment)
         return _Run(self._mlflow, client, experiment, run, self._config.artefacts)
+
+
+def experiment_id(client: Any, name: str) -> str:
+    """Return the id of an experiment, which is created unless it exists.
+
+    Jobs of a sweep may create it at the same time; then all use the one that was first.
+
+    Args:
+        client: MLflow's client.
+        name: Name of the experiment.
+
+    Raises:
+        ConfigError: It was deleted, but its name is still in use.
+    """
+    known = client.get_experiment_by_name(name)
+    if known is None:
+        try:
+            return str(client.create_experiment(name))
+        except Exception:
+            known = client.get_experiment_by_name(name)
+            if known is None:
+                raise
+    if known.lifecycle_stage == "deleted":
+        again = f"mlflow experiments restore --experiment-id {known.experiment_id}"
+        remedy = f"was deleted in MLflow: run `{again}`, or choose another name"
+        raise ConfigError("track.mlflow.experiment", name, remedy)
+    return str(known.experiment_id)
 
 
 class _Run(Tracker):
@@ -71,7 +97,8 @@ class _Run(Tracker):
             self._entities.Param(name, str(value)[:LONGEST])
             for name, value in run.parameters.items()
         ]
-        client.log_batch(self._id, params=parameters)
+        for first in range(0, len(parameters), MOST):
+            client.log_batch(self._id, params=parameters[first : first + MOST])
         self._metrics: list[Any] = []
         self._last_s = 0.0
         self._faults: list[Mapping[str, Any]] = []
@@ -100,7 +127,8 @@ class _Run(Tracker):
         self._client.set_terminated(self._id, status, end_ms)
 
     def _send(self) -> None:
-        self._client.log_batch(self._id, metrics=self._metrics)
+        for first in range(0, len(self._metrics), BATCH):
+            self._client.log_batch(self._id, metrics=self._metrics[first : first + BATCH])
         self._metrics = []
 
 
