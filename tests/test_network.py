@@ -569,6 +569,8 @@ def test_given_paths_take_precedence_over_the_shortest() -> None:
     assert way(read_network(to_node_link(detour.graph))) == "r z y h"
     one_way = read_network({**content, "paths": [["r", "z", "y", "h"], ["h", "x", "r"]]})
     assert way(one_way, back=True) == "h x r"
+    whole = read_network({**content, "paths": [["a/w", "r", "z", "y", "h", "hub/g"]]})
+    assert way(whole) == "r z y h" and way(whole, back=True) == "h y z r"
     for paths, sentence in (
         ([["r", "h"]], "there is no edge r -> h"),
         ([["r"]], "must join two different nodes"),

@@ -64,9 +64,14 @@ class Routes:
         """
         ways = self._graph.succ[source]
         if source == target or len(ways) != 1:
-            return self._between(source, target)
-        # Most hosts have a single edge, to their router, and share its routes.
-        return [source, *self._between(next(iter(ways)), target)]
+            route = self._between(source, target)
+        else:  # most hosts have a single edge, to their router, and share its routes
+            route = [source, *self._between(next(iter(ways)), target)]
+        for way in self._graph.graph.get("paths", ()):
+            if way[0] in route and way[-1] in route[route.index(way[0]) :]:
+                first, last = route.index(way[0]), route.index(way[-1])
+                route = [*route[:first], *way, *route[last + 1 :]]
+        return route
 
     def _between(self, source: str, target: str) -> list[str]:
         out, back = self._climb(source), self._climb(target)
@@ -79,10 +84,6 @@ class Routes:
             route = [*out[:-1], *self._through_core(out[-1], back[-1], offset_ms, source)]
             route += back[-2::-1]
         self._check(route, self._party_of[source])
-        for way in self._graph.graph.get("paths", ()):
-            if way[0] in route and way[-1] in route[route.index(way[0]) :]:
-                first, last = route.index(way[0]), route.index(way[-1])
-                route = [*route[:first], *way, *route[last + 1 :]]
         return route
 
     def _climb(self, node: str) -> list[str]:
