@@ -33,6 +33,7 @@ from geomx.options.costs import FIGURES, Costs
 from geomx.options.schema import SimOptions
 from geomx.plugin.registry import Registry
 from geomx.results.recorder import Recorder
+from geomx.scenario.programs import Program
 from geomx.workload import Layer, TensorSpec, Workload
 from geomx.workloads.tiny import BATCH, FEATURES, HIDDEN, SAMPLES, TinyWorkload
 from tests.laws import Run, short_form, sizes
@@ -284,6 +285,22 @@ def simulate(
         recorder.network(built.cluster.graph)
         simulation = Simulation(built, recorder)
         return Run(simulation, simulation.run())
+
+    return run
+
+
+@pytest.fixture
+def act(simulate: Callable[..., Any], sized: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a program in a simulation of one worker per party that pushes `elements` numbers."""
+
+    def run(program: Callable[[Any], None] | None, elements: int = 100_000, **more: Any) -> Any:
+        programs = (Program("program", program),) if program else ()
+        network = more.pop("network", short_form(1, 1, mbps=80, delay_ms=10))
+        steps = more.pop("iterations", 3)
+        workload = sized(elements, forward_s=0.01, backward_s=0.01)
+        return simulate(
+            network, workload, iterations=steps, numerics=False, programs=programs, **more
+        )
 
     return run
 

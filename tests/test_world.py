@@ -16,28 +16,11 @@ from geomx.events import EdgeChanged, NodeActed, StepEnded, TransferEnded, Value
 from geomx.network.files import read_network
 from geomx.options.schema import FaultOptions
 from geomx.scenario import read_scenario
-from geomx.scenario.programs import Program
 from geomx.sim import Transfer, World
 from tests.laws import Build, registry_with, short_form
 
 Process = Iterator[Any]
 PAYLOAD = 1448 / 1500
-
-
-@pytest.fixture
-def act(simulate: Build, sized: Build) -> Callable[..., Any]:
-    """Run a program in a simulation of one worker per party that pushes `elements` numbers."""
-
-    def run(program: Callable[[World], None] | None, elements: int = 100_000, **more: Any) -> Any:
-        programs = (Program("program", program),) if program else ()
-        network = more.pop("network", short_form(1, 1, mbps=80, delay_ms=10))
-        steps = more.pop("iterations", 3)
-        workload = sized(elements, forward_s=0.01, backward_s=0.01)
-        return simulate(
-            network, workload, iterations=steps, numerics=False, programs=programs, **more
-        )
-
-    return run
 
 
 def nothing(world: World) -> None:
