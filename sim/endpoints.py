@@ -19,6 +19,25 @@ def handle(figures: Figures) -> _core.Costs:
     return costs
 
 
+def of_roles(experiment: Experiment, figures: Figures) -> dict[str, _core.Costs]:
+    """Return the costs of nodes by role, as the core takes them.
+
+    Args:
+        experiment: The experiment.
+        figures: Costs with tensors in the host's memory.
+
+    Returns:
+        Seconds per message and per byte, by kind of work.
+    """
+    return {
+        "scheduler": handle(figures),
+        "global_server": handle(of_servers(experiment, figures, "pull")),
+        "standby": handle(of_servers(experiment, figures, "pull")),
+        "server": handle(of_servers(experiment, figures, "push")),
+        "worker": handle(of_workers(experiment, figures)),
+    }
+
+
 def of_workers(experiment: Experiment, figures: Figures) -> Figures:
     """Return the costs of workers, wherever their tensors are.
 

@@ -81,6 +81,8 @@ class Members:
         if node.role not in ("worker", "server"):
             raise NodeLost(node.name, reason)
         self._dead.add(node.id)
+        if node.role == "worker":
+            self._simulation.workers[node.id].trains = False
         self._simulation.fabric.kill(node.id, reason, self._simulation.env.now)
         process = self._processes.get(node.id)
         if process is not None and process.is_alive:

@@ -44,6 +44,7 @@ class Worker(Protocol):
     parameters: list[NDArray[Any]]
     loss: float
     ended: bool
+    trains: bool
 
     @property
     def compute_s(self) -> float:
@@ -61,6 +62,13 @@ class Worker(Protocol):
 
     def hear(self, notice: Notice) -> None:
         """Handle a notice of the fabric to this worker."""
+
+    def round(self, key: int) -> int:
+        """Return the round of the last value of a tensor that it has received; 0 before that."""
+        ...
+
+    def pause(self, for_ns: int) -> None:
+        """Stop its computing for a time from now on, in nanoseconds."""
 
     def standing(self) -> str:
         """Return what the worker waits for, for errors; empty if the fabric knows."""
@@ -150,6 +158,11 @@ class Running(Protocol):
     @property
     def world(self) -> Any:
         """The world (`geomx.sim.world.World`), which is made when it is asked for."""
+        ...
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether the simulation itself needs a notice of every new value at a worker."""
         ...
 
     @property

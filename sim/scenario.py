@@ -140,6 +140,8 @@ class Acts:
             raise NodeLost(nodes[min(act.one)].name, KILLED)
         if act.what in ("pause", "kill"):
             simulation.fabric.pause(min(act.one), act.for_ns, now)
+            if (worker := simulation.workers.get(min(act.one))) is not None:
+                worker.pause(act.for_ns)
         # To its peers, a node that does not run equals one whose links are cut. A killed
         # node resumes where it was.
         verb = VERBS.get(act.what, act.what)

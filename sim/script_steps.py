@@ -11,7 +11,7 @@ from typing import Any
 import simpy
 
 from geomx import _core
-from geomx.scenario import NodeActs
+from geomx.sim.clock import FOREVER
 from geomx.sim.protocols import IterationRow, Worker
 from geomx.sim.script_world import ScriptWorld
 from geomx.training.pace import NS
@@ -43,9 +43,9 @@ class ScriptSteps:
         self._after_ns = 0  # computing since then
         self._touched = False
         self._times: float | None = None  # of the usual time that this step takes; None: not asked
-        schedule = simulation.experiment.event_schedule
-        self._acts = NodeActs(schedule, ("pause", "kill"), worker.spec.id)
-        self._pauses: list[tuple[int, int]] = []  # begin and duration, until they end
+        self._paused_until_ns = 0
+        self._ends_ns = 0  # when its present computing does; 0: it does not compute
+        self._more_ns = 0  # by which pauses lengthen that
 
     @property
     def done(self) -> int:
@@ -71,13 +71,8 @@ class ScriptSteps:
         if took_ns > 0:
             took_ns = round(took_ns * self._multiple())
             started_ns = env.now
-            if (cores := self._simulation.cores) is not None:
-                threads = computing.threads(request["computed_ns"], request["processor_ns"])
-                yield cores.compute(took_ns, threads)
-                took_ns = env.now - started_ns
-            paused_ns = self._paused(started_ns, took_ns)
-            if env.now < (until_ns := started_ns + took_ns + paused_ns):
-                yield env.timeout(until_ns - env.now)
+            threads = computing.threads(request["computed_ns"], request["processor_ns"])
+            took_ns = yield from self._pass(took_ns, threads)
             self.compute_ns += took_ns
             self._after_ns += took_ns
             self._span("computing", "compute", started_ns)
@@ -89,21 +84,30 @@ class ScriptSteps:
             self._times = self._simulation.begin(self._worker)
         return self._times
 
-    def _paused(self, now: int, took_ns: int) -> int:
-        """Return how long the node is paused while it computes for `took_ns` from `now` on."""
-        self._pauses = [(at_ns, for_ns) for at_ns, for_ns in self._pauses if at_ns + for_ns > now]
-        paused_ns, known = 0, 0
-        while True:
-            coming = self._acts.until(now + took_ns + paused_ns)
-            self._pauses += [(act.at_ns, act.for_ns) for act in coming]
-            if known == len(self._pauses):
-                return paused_ns
-            for at_ns, for_ns in self._pauses[known:]:
-                if now <= at_ns < now + took_ns + paused_ns:
-                    paused_ns += for_ns
-                elif at_ns < now < at_ns + for_ns:
-                    paused_ns += at_ns + for_ns - now
-            known = len(self._pauses)
+    def _pass(self, took_ns: int, threads: float) -> Generator[simpy.Event, Any, int]:
+        """Let computing pass, and pauses before and during it; return how long it took alone."""
+        env, cores = self._simulation.env, self._simulation.cores
+        while (left_ns := self._paused_until_ns - env.now) > 0:
+            yield env.timeout(left_ns)
+        if cores is None:
+            self._more_ns = took_ns
+        else:
+            since_ns, self._ends_ns = env.now, FOREVER
+            yield cores.compute(took_ns, threads)
+            took_ns = env.now - since_ns
+        while self._more_ns > 0:
+            more_ns, self._more_ns = self._more_ns, 0
+            self._ends_ns = env.now + more_ns
+            yield env.timeout(more_ns)
+        self._ends_ns = 0
+        return took_ns
+
+    def pause(self, for_ns: int) -> None:
+        """Let its process compute nothing for a time from now on; pauses that overlap add up."""
+        now = self._simulation.env.now
+        self._paused_until_ns = max(self._paused_until_ns, now) + for_ns
+        if now < self._ends_ns:
+            self._more_ns += for_ns
 
     def returned(self) -> None:
         """Note that the store returns from the request."""

@@ -44,6 +44,7 @@ class ScriptWorker:
         loss: Of no effect likewise.
         parameters: Empty: the script has them.
         ended: Whether its script has left the run.
+        trains: Whether it has not.
         keys: Tensors by key: name and shape.
         waits_for: What it waits for, for errors; empty while it does not wait.
     """
@@ -55,7 +56,7 @@ class ScriptWorker:
         self.steps = Steps(simulation.policy, simulation.experiment.cluster, spec)
         self.parameters: list[NDArray[Any]] = []
         self.loss = math.nan
-        self.ended = False
+        self.ended, self.trains = False, True
         self.keys: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.waits_for = ""
         self._pushed: Counter[int] = Counter()  # by key
@@ -99,6 +100,14 @@ class ScriptWorker:
             state: Any = text  # bytes, of this kind
             self._states.append(_core.state_part(state))
         self.wake()
+
+    def round(self, key: int) -> int:
+        """See `geomx.sim.protocols.Worker.round`."""
+        return self._verbs.round(key) if key in self.keys else 0
+
+    def pause(self, for_ns: int) -> None:
+        """See `geomx.sim.protocols.Worker.pause`."""
+        self.local.pause(for_ns)
 
     def wake(self) -> None:
         """Let the worker look whether what it waits for has come."""
@@ -230,7 +239,7 @@ class ScriptWorker:
             case "leave":
                 self.local.end()
                 yield from self._until(self._answered, "the answers to its last pushes", where)
-                self.ended = True
+                self.ended, self.trains = True, False
                 self.simulation.left(self)
             case "stopped":
                 what = "the other workers to leave"

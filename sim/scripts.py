@@ -72,7 +72,11 @@ class ScriptSimulation(Simulation):
         shared = experiment.costs.cores or 0
         self.cores = Cores(self.env, shared, self._worked_ns) if shared else None
         self.global_optimizer = self.local_optimizer = None  # the script's affair
-        self.fabric.report_values(True)
+
+    @property
+    def needs_values(self) -> bool:
+        """See `Simulation.needs_values`: workers wait for values by their notices."""
+        return True
 
     def _worked_ns(self) -> float:
         """Return what all nodes' messages have taken so far."""

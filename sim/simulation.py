@@ -40,7 +40,7 @@ from geomx.sim.bundles import frames_per_event
 from geomx.sim.clock import FOREVER, Clock
 from geomx.sim.complaints import COMPLAINTS, tell
 from geomx.sim.edge_samples import EdgeSamples
-from geomx.sim.endpoints import handle, of_servers, of_workers
+from geomx.sim.endpoints import of_roles
 from geomx.sim.members import Members
 from geomx.sim.network import add_edges, connect
 from geomx.sim.processes import Instant, failure
@@ -147,19 +147,13 @@ class Simulation:
 
     def _build(self) -> None:
         cluster, experiment = self.experiment.cluster, self.experiment
-        costs = {
-            "scheduler": handle(self.costs),
-            "global_server": handle(of_servers(experiment, self.costs, "pull")),
-            "standby": handle(of_servers(experiment, self.costs, "pull")),
-            "server": handle(of_servers(experiment, self.costs, "push")),
-            "worker": handle(of_workers(experiment, self.costs)),
-        }
+        costs = of_roles(experiment, self.costs)
         self.fabric.share_cores(experiment.costs.cores or 0)
         self._bundled = frames_per_event(experiment, self.shards)
         wire = delegate(experiment, self.fabric)
         for node in stage(cluster.nodes, "building nodes"):
             self.fabric.add_node(self.config(node), costs[node.role])
-        self.fabric.report_values(self.events.observed)
+        self.fabric.report_values(self.needs_values)
         self._edges = add_edges(self.fabric, cluster, experiment.seed)
         connect(self.fabric, cluster, experiment.selection, self._edges, experiment.tcp)
         self.standbys = Standbys(self, self._edges)
@@ -218,6 +212,11 @@ class Simulation:
             with progress(total or None, "simulating") as self.advance:
                 self._go(end)
             return self._finish(time.monotonic() - started)
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether the simulation itself needs a notice of every new value at a worker."""
+        return self.events.observed
 
     @property
     def programmed(self) -> bool:

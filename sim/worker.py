@@ -50,6 +50,7 @@ class SimulatedWorker:
         loss: Training loss of the last step; NaN without numerics.
         parameters: Arrays by key; empty without numerics.
         ended: Whether its training has ended.
+        trains: Whether it has begun, with current values if it returns, and has not ended.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class SimulatedWorker:
         self.simulation = simulation
         self.spec = spec
         self.rank = rank
-        self.ended = False
+        self.ended = self.trains = False
         self._returns = returns
         pace = simulation.pace(spec.speed)
         self.compute_s = self.took_s = pace.seconds
@@ -97,6 +98,13 @@ class SimulatedWorker:
             assert self._order is not None
             self._order.succeed()
 
+    def round(self, key: int) -> int:
+        """See `geomx.sim.protocols.Worker.round`."""
+        return 0 if self._order is None else self.simulation.fabric.round(self.spec.id, key)
+
+    def pause(self, for_ns: int) -> None:
+        """See `geomx.sim.protocols.Worker.pause`: the fabric pauses its computing."""
+
     def standing(self) -> str:
         """See `geomx.sim.protocols.Worker.standing`: the fabric knows."""
         return ""
@@ -113,10 +121,12 @@ class SimulatedWorker:
         """Train; this is the worker's SimPy process."""
         simulation = self.simulation
         master = self.rank == 0 and not self._returns
+        self.trains = not self._returns
         if master:
             self._command()
         simulation.fabric.start(self.spec.id, master, simulation.initial, simulation.env.now)
         yield self._carried_out()
+        self.trains = True
         if self._returns:
             keys = range(len(simulation.experiment.workload.tensors))
             self.steps.resume(max(simulation.fabric.round(self.spec.id, key) for key in keys))
@@ -130,7 +140,7 @@ class SimulatedWorker:
                 yield self._carried_out()
                 self._end_backward(order)
         self._take_values(final=True)
-        self.ended = True
+        self.ended, self.trains = True, False
 
     def _begin_forward(self, order: Forward) -> None:
         simulation = self.simulation

@@ -372,6 +372,39 @@ def test_a_scenario_disturbs_a_script(tmp_path: Path, monkeypatch: pytest.Monkey
     assert rows["here", 0]["wait_s"] > 2 or rows["here", 1]["wait_s"] > 2
 
 
+WAITS = """
+def world(world):
+    assert world.round() == 0
+    world.process(waits(world))
+
+def waits(world):
+    yield world.when(lambda: world.now_s > 0)
+    yield world.env.timeout(world.seconds(AT_S) - world.env.now)
+    assert world.nodes["here/worker0"].round("a") == 1 >= world.round("a")
+    world.nodes["here/worker0"].pause(2)
+    yield world.when(lambda: world.round() == 3)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_waits_in_a_simulated_script_and_pauses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a scenario does; a condition that holds does not stop the script."""
+    monkeypatch.chdir(tmp_path)
+    usual = simulated(tmp_path, TRAIN, where="usual")
+    at_s = usual.iterations[2]["start_s"] + 0.01  # while the first worker computes
+    (tmp_path / "w.py").write_text(WAITS.replace("AT_S", str(at_s)))
+    listed = f"[{{at_s: {at_s}, pause: here/worker0, for_s: 2}}]"
+    runs = [
+        simulated(tmp_path, TRAIN, f"scenario={given}", where=where)
+        for where, given in (("listed", listed), ("program", "w.py"))
+    ]
+    seconds = [results.summary["seconds"] for results in (usual, *runs)]
+    assert seconds[1] == pytest.approx(seconds[0] + 2, abs=0.1)
+    assert seconds[2] == pytest.approx(seconds[1], abs=1e-6)
+
+
 def test_a_lost_node_ends_a_simulated_script(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"faults\.on_loss=continue: must be stop"):
         simulated(tmp_path, "", "faults.on_loss=continue")

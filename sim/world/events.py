@@ -21,7 +21,7 @@ class WorldEvents:
 
     Args:
         env: SimPy's environment.
-        wanted: Called with a kind at its first subscription.
+        wanted: Called with a kind whenever it gets its first observer, or the first one again.
         selection: The plugins of the run, for errors of observers.
     """
 
@@ -43,7 +43,7 @@ class WorldEvents:
         if kind not in KINDS:
             names = ", ".join(each.__name__ for each in KINDS)
             raise ValueError(f"kind={kind!r}: must be a class of geomx.events: {names}")
-        if kind not in self._observers:
+        if not self._observers.get(kind):
             self._wanted(kind)
         self._observers.setdefault(kind, []).append(observer)
 

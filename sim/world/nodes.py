@@ -47,7 +47,7 @@ class WorldNode:
         return self._worker.loss
 
     def round(self, tensor: str) -> int:
-        """Return the round of the last value of a tensor that a worker has received.
+        """Return the round of the last value of a tensor that a worker has received; 0 before that.
 
         Args:
             tensor: Name of the tensor.
@@ -55,7 +55,7 @@ class WorldNode:
         Raises:
             ValueError: It is no worker, or there is no such tensor.
         """
-        return self._simulation.fabric.round(self._worker.spec.id, key_of(self._simulation, tensor))
+        return self._worker.round(key_of(self._simulation, tensor))
 
     @property
     def _worker(self) -> Worker:

@@ -134,6 +134,9 @@ class World:
     def round(self, tensor: str | None = None) -> int:
         """Return the last round whose values all training workers have received.
 
+        Workers that are absent, lost or done do not count, nor do those that return before they
+        have the current values.
+
         Args:
             tensor: Name of the tensor; None: all of them.
 
@@ -146,8 +149,8 @@ class World:
         simulation = self._simulation
         every = range(len(self.experiment.workload.tensors))
         keys = every if tensor is None else [key_of(simulation, tensor)]
-        workers = [worker for worker in simulation.workers.values() if not worker.ended]
-        rounds = (simulation.fabric.round(w.spec.id, key) for w in workers for key in keys)
+        workers = [worker for worker in simulation.workers.values() if worker.trains]
+        rounds = (worker.round(key) for worker in workers for key in keys)
         return max(0, min(rounds, default=0))
 
     # ---- for the simulation ----
@@ -172,9 +175,7 @@ class World:
 
     def _report(self) -> None:
         wanted = (
-            self._conditions
-            or self.events.observed(ValueArrived)
-            or self._simulation.events.observed
+            self._conditions or self.events.observed(ValueArrived) or self._simulation.needs_values
         )
         self._simulation.fabric.report_values(bool(wanted))
 

@@ -1,0 +1,75 @@
+"""What programs of the world wait for and count: values, rounds, transfers, and standstills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from geomx.events import ValueArrived
+from geomx.network.files import read_network
+from geomx.options.schema import FaultOptions
+from geomx.scenario import read_scenario
+from geomx.sim import World
+from tests.laws import Build, short_form
+
+Process = Iterator[Any]
+WORKER = "party1/worker0"
+
+
+def started(process: Callable[[World], Process]) -> Callable[[World], None]:
+    """Return a program that starts a process."""
+
+    def program(world: World) -> None:
+        world.process(process(world))
+
+    return program
+
+
+def test_values_are_waited_for_again_after_a_condition(act: Build) -> None:
+    """A condition that holds ends reports of values unless they are waited for."""
+    times = []
+
+    def process(world: World) -> Process:
+        for _ in range(3):
+            yield world.events.next(ValueArrived)
+            times.append(world.now_s)
+            yield world.when(lambda since=world.now_s: world.now_s > since)
+
+    act(started(process), 1000, iterations=8)
+    assert len(times) == 3
+
+
+SCENARIOS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "all": ([], {}),
+    "lost": ([{"at_s": 0.1, "kill": WORKER}], {"on_loss": "continue"}),
+    "back": ([{"at_s": 0.1, "kill": WORKER, "restart_s": 0.1}], {"on_loss": "continue"}),
+    "absent": ([], {"on_loss": "continue", "absent": (WORKER,)}),
+}
+
+
+@pytest.mark.parametrize("case", SCENARIOS)
+def test_rounds_are_those_of_the_workers_that_train(act: Build, case: str) -> None:
+    """From 0 before the first one, without gaps, and not held up by a worker that is lost."""
+    rounds, events, faults = [], *SCENARIOS[case]
+
+    def process(world: World) -> Process:
+        while True:
+            rounds.append(world.round("t0"))
+            assert world.round() == rounds[-1]
+            assert world.nodes["party0/worker0"].round("t0") >= rounds[-1]
+            assert world.nodes[WORKER].round("t0") >= 0
+            yield world.env.timeout(world.seconds(0.005))
+
+    def program(world: World) -> None:
+        assert world.round() == world.nodes[WORKER].round("t0") == 0
+        world.process(process(world))
+
+    act(
+        program, 1000, network=short_form(1, 1), iterations=10,
+        faults=FaultOptions(**faults),
+        scenario=read_scenario(events, read_network(short_form(1, 1))),
+    )  # fmt: skip
+    assert rounds[0] == 0 and rounds == sorted(rounds) and rounds[-1] >= 9
+    assert set(range(9)) <= set(rounds)
