@@ -33,6 +33,8 @@ closed without some nodes, or with late contributions: (shard, workers, global r
 many of the late count in no sum)."""
 OF_TRAINERS = frozenset({"forward", "ready", "reply"})
 """The kinds of notices that continue a worker and concern nothing else."""
+ARRIVED = "transferred"
+"""The kind of notices of transfers whose last byte has arrived."""
 
 
 class Worker(Protocol):

@@ -44,7 +44,7 @@ from geomx.sim.endpoints import of_roles
 from geomx.sim.members import Members
 from geomx.sim.network import add_edges, connect
 from geomx.sim.processes import Instant, failure
-from geomx.sim.protocols import OF_TRAINERS, IterationRow, Notice, Worker
+from geomx.sim.protocols import ARRIVED, OF_TRAINERS, IterationRow, Notice, Worker
 from geomx.sim.repetition import Repetition
 from geomx.sim.scenario import Acts, play
 from geomx.sim.standbys import Standbys
@@ -115,9 +115,8 @@ class Simulation:
         )
         self._latest: tuple[Worker, int] | None = None
         self.members: Members | None = None
-        self.skipped_ns = 0
+        self.skipped_ns = self._end_ns = 0
         self.idle = False
-        self._end_ns = 0
         self._world: World | None = None
         self.programs = experiment.programs
         self.advance: Any = lambda *args, **fields: None
@@ -289,6 +288,8 @@ class Simulation:
         if self._wire is not None:
             self._wire.pass_on()
         notices = self.fabric.take_notices()
+        if self._world is not None:
+            self._world.wan.arrive(notices)
         self.repetition.look(notices)
         for notice in notices:
             hear = self.workers[notice[0]].hear if notice[1] in OF_TRAINERS else self._hear
@@ -302,8 +303,8 @@ class Simulation:
             return
         if kind in COMPLAINTS:
             tell(self, notice)
-        elif kind == "transferred":
-            self.world.wan.arrived(key)
+        elif kind == ARRIVED:
+            self.world.wan.tell_arrival()
         else:
             if kind == "value" and self._world is not None:
                 self._world.value_arrived(node, key, number)

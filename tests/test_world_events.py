@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from geomx.events import ValueArrived
+from geomx.events import TransferEnded, ValueArrived
 from geomx.network.files import read_network
 from geomx.options.schema import FaultOptions
 from geomx.scenario import read_scenario
-from geomx.sim import World
+from geomx.sim import Transfer, World
 from tests.laws import Build, short_form
 
 Process = Iterator[Any]
@@ -73,3 +73,29 @@ def test_rounds_are_those_of_the_workers_that_train(act: Build, case: str) -> No
     )  # fmt: skip
     assert rounds[0] == 0 and rounds == sorted(rounds) and rounds[-1] >= 9
     assert set(range(9)) <= set(rounds)
+
+
+def test_transfers_that_arrive_together_are_told_apart(act: Build) -> None:
+    """Although what hears of the first starts another, which may get the number of the second."""
+    made: list[Transfer] = []
+    published: list[TransferEnded] = []
+
+    def program(world: World) -> None:
+        def send() -> None:
+            made.append(world.wan.transfer("party0", "hub", 1e5))
+
+        def again(event: TransferEnded) -> None:
+            published.append(event)
+            if len(made) < 10:
+                send()
+                made[0].cancel()  # has no effect, as it has ended
+
+        world.events.subscribe(TransferEnded, again)
+        send()
+        send()
+
+    act(program, 2_000_000, iterations=3)
+    assert len(made) == len(published) == 10
+    assert all(each.processed and not each.cancelled for each in made)
+    assert [each.started_s for each in made] == sorted(event.started_s for event in published)
+    assert made[0].ended_s == made[1].ended_s and made[2].ended_s > made[1].ended_s

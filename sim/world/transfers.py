@@ -32,6 +32,10 @@ class Carrier(Protocol):
         """Forget a transfer that has ended."""
         ...
 
+    def publish(self, transfer: Transfer) -> None:
+        """Publish the end of a transfer."""
+        ...
+
 
 class Transfer(simpy.Event):
     """Bytes on their way from one node of the graph to another; a SimPy event.
@@ -104,16 +108,21 @@ class Transfer(simpy.Event):
             sent = self._wan.fabric.cancel_transfer(self._id, self._wan.env.now)
             self.cancelled = True
             self.end(sent)
+            self.tell()
         return self.sent_bytes
 
     def end(self, sent_bytes: float) -> None:
-        """Trigger the event, for the simulation.
+        """Note that it ends now, for the simulation; `tell` follows at this instant.
 
         Args:
             sent_bytes: Bytes that have left.
         """
         self.ended_s, self.sent_bytes = self._wan.env.now / NS, sent_bytes
         self._wan.ended(self)
+
+    def tell(self) -> None:
+        """Publish that it has ended and trigger the event, for the simulation."""
+        self._wan.publish(self)
         self.succeed(self)
 
     def model(self) -> _core.TransferModel:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Self
@@ -15,7 +16,7 @@ from geomx.events import EdgeChanged
 from geomx.network.schedules import BYTES_PER_MBIT
 from geomx.network.sharing import last_class
 from geomx.scenario.places import Edge, find_edge, find_place
-from geomx.sim.protocols import Running
+from geomx.sim.protocols import ARRIVED, Notice, Running
 from geomx.sim.world.edges import DELAY, LOSS, MBPS, UP, EdgeData, WanEdges, checked
 from geomx.sim.world.readings import WanReadings
 from geomx.sim.world.transfers import Transfer
@@ -59,7 +60,7 @@ class Wan(WanReadings):
         wan.env, wan.fabric = simulation.env, simulation.fabric
         wan._simulation, wan._ids = simulation, dict(ids)
         wan._ways = Ways(simulation, wan, wan._ids)
-        wan._transfers = {}
+        wan._transfers, wan._arrived = {}, deque()
         wan._capable = {}
         return wan
 
@@ -265,14 +266,22 @@ class Wan(WanReadings):
         """The last class of training's flows, for transfers."""
         return last_class(self._simulation.experiment.cluster)
 
-    def arrived(self, number: int) -> None:
-        """Trigger the event of a transfer, for the simulation.
+    def arrive(self, notices: Iterable[Notice]) -> None:
+        """End the transfers that have arrived, for the simulation; `tell_arrival` follows for each.
+
+        All of an instant end before anyone hears of one: what hears of it may start another, which
+        gets the number of one that has ended.
 
         Args:
-            number: Its number in the fabric.
+            notices: The fabric's notices of this instant.
         """
-        transfer = self._transfers[number]
-        transfer.end(transfer.size_bytes)
+        for transfer in [self._transfers[key] for _, kind, key, *_ in notices if kind == ARRIVED]:
+            transfer.end(transfer.size_bytes)
+            self._arrived.append(transfer)
+
+    def tell_arrival(self) -> None:
+        """Tell of the first transfer that has arrived and was not told of, for the simulation."""
+        self._arrived.popleft().tell()
 
     def ended(self, transfer: Transfer) -> None:
         """Forget a transfer that has ended, for transfers.
@@ -281,4 +290,11 @@ class Wan(WanReadings):
             transfer: The transfer.
         """
         del self._transfers[transfer.id]
+
+    def publish(self, transfer: Transfer) -> None:
+        """Publish the end of a transfer, for transfers.
+
+        Args:
+            transfer: The transfer.
+        """
         self._simulation.world.transferred(transfer)
