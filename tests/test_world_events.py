@@ -99,3 +99,22 @@ def test_transfers_that_arrive_together_are_told_apart(act: Build) -> None:
     assert all(each.processed and not each.cancelled for each in made)
     assert [each.started_s for each in made] == sorted(event.started_s for event in published)
     assert made[0].ended_s == made[1].ended_s and made[2].ended_s > made[1].ended_s
+
+
+@pytest.mark.parametrize("restarts", [True, False], ids=["restart", "join"])
+def test_a_slow_worker_is_slow_in_its_next_process(act: Build, restarts: bool) -> None:
+    network = read_network(short_form(1, 2))
+    slow = {"at_s": 0, "slow": "party1/worker1", "times": 5, "for_s": 1000}
+    other: dict[str, Any] = {"at_s": 0.5, "kill": "party1/worker1", "restart_s": 0.1}
+    if not restarts:
+        other = {"at_s": 0.5, "join": {"party": "party1", "workers": 1}}
+    run = act(
+        None, 10, network=network, iterations=30, faults=FaultOptions(on_loss="continue"),
+        scenario=read_scenario([slow, other], network),
+    )  # fmt: skip
+    rows = [row for row in run.results.iterations if row["worker"] == "party1/worker1"]
+    late = [row for row in rows if row["start_s"] > 0.5]
+    assert len(late) > 2
+    for row in late:
+        assert row["compute_s"] == pytest.approx(0.1)
+        assert row["end_s"] - row["start_s"] >= 0.1 - 1e-9

@@ -95,8 +95,10 @@ class Compute:
             times = self._of_steps[node](step) if node in self._of_steps else 1.0
             drawn = self._drawn[node].at(step) if node in self._drawn else 1.0
             self._of_step[node] = times * drawn
+        times, _ = self._times(node)
+        if node in self._of_step or times != 1.0:  # a new process of the node knows nothing yet
             self._tell(node)
-        return self._times(node)[0]
+        return times
 
     def _by_step(self, times: Times) -> Callable[[int], float]:
         if callable(times):
