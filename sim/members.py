@@ -88,6 +88,10 @@ class Members:
         if process is not None and process.is_alive:
             process.interrupt()
 
+    def is_dead(self, node: int) -> bool:
+        """Return whether a node, by its id, has no process."""
+        return node in self._dead
+
     def restart(self, node: NodeSpec) -> None:
         """Start a new process of a node; no effect if it has one."""
         if node.id not in self._dead or self._end.triggered:

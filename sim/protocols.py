@@ -90,6 +90,7 @@ class Acts(Protocol):
     """What may be done to links and nodes, see `geomx.sim.scenario.Acts`."""
 
     fruitless: int
+    coming: int
     iterations: Iterations
 
     def begin_step(self, worker: int, step: int) -> None:
@@ -98,6 +99,10 @@ class Acts(Protocol):
 
     def carry_out(self, act: Act, row: dict[str, Any] | None) -> None:
         """Carry out an act now."""
+        ...
+
+    def later(self, act: Act) -> Generator[simpy.Event, Any, None]:
+        """Wait until the time of an act that ends another, and carry it out."""
         ...
 
 

@@ -61,10 +61,12 @@ def play(simulation: Running, scenario: Scenario, end: simpy.Event) -> None:
 
 def _play(simulation: Running, scenario: Scenario) -> Generator[simpy.Event, Any, None]:
     acts = simulation.acts
+    acts.coming += scenario.dated
     for act in scenario.acts():
         yield simulation.env.timeout(act.at_ns - simulation.env.now)
-        acts.carry_out(act, scenario.row(act))
         every_s = scenario.event(act).every_s
+        acts.coming -= every_s is None
+        acts.carry_out(act, scenario.row(act))
         if acts.fruitless >= FRUITLESS and every_s is not None:
             remedy = f"must be longer: {FRUITLESS} of these faults let no message cross a link"
             raise ConfigError(f"scenario[{act.event}].every_s", every_s, remedy)
@@ -80,6 +82,7 @@ class Acts:
     Attributes:
         fruitless: How often at most a link has broken without an arrival in between, while messages
             waited to cross it.
+        coming: How many acts are to come at known times, without those that repeat.
         iterations: The events that begin with local steps.
     """
 
@@ -87,8 +90,10 @@ class Acts:
         self._simulation = simulation
         self.iterations = Iterations(simulation.experiment.event_schedule)
         self._members = members if simulation.experiment.faults.continues else None
-        self.fruitless = 0
+        self.fruitless = self.coming = 0
         self._cuts: Counter[int] = Counter()  # of the links of each node
+        self._due: dict[int, int | None] = {}  # when killed nodes restart, by node; None: never
+        self._vain: Counter[tuple[int, int]] = Counter()  # pauses of dead nodes, by node and end
         if members:
             members.out_of_reach = lambda node: self._cuts[node] > 0
         self._traffic: dict[tuple[int, int], Any] = {}  # by event and end, while it lasts
@@ -103,7 +108,7 @@ class Acts:
         }
 
     def carry_out(self, act: Act, row: dict[str, Any] | None) -> None:
-        """Carry out an act now.
+        """Carry out an act now; one on a dead node has no effect, and neither has its end.
 
         Args:
             act: The act; the end of one that lasts is another act.
@@ -115,12 +120,15 @@ class Acts:
         simulation, members = self._simulation, self._members
         nodes, now = simulation.experiment.cluster.nodes, simulation.env.now
         anew = members is not None and not self._resumes(act)
+        vain = act.what in VERBS and self._is_vain(act, row is not None)
         if row is not None:
             if act.what == "kill" and act.for_ns and not anew:
-                row["recovered_s"] = act.for_ns / NS
+                row["recovered_s"] = None if vain else act.for_ns / NS
             row = simulation.recorder.fault(row)
-            if act.what in ("kill", "pause"):
+            if act.what in ("kill", "pause") and not vain:
                 simulation.standbys.expects(nodes[min(act.one)], row)
+        if vain:
+            return
         if act.what in PUBLISHED and simulation.has_world:
             simulation.world.acted(min(act.one), act.what)
         if act.what in WORLDLY:
@@ -174,8 +182,36 @@ class Acts:
         if act.what not in BEFORE_STEPS:
             self.carry_out(act, scenario.row(act))
         if (end := scenario.end(act)) is not None:
-            yield self._simulation.env.timeout(act.for_ns)
-            self.carry_out(end, None)
+            yield from self.later(end)
+
+    def later(self, act: Act) -> Generator[simpy.Event, Any, None]:
+        """Wait until the time of an act that ends another, and carry it out; a SimPy process."""
+        self.coming += 1
+        yield self._simulation.env.timeout(act.at_ns - self._simulation.env.now)
+        self.coming -= 1
+        self.carry_out(act, None)
+
+    def _is_vain(self, act: Act, begins: bool) -> bool:
+        """Whether an act on a node has no effect: it is dead, or another kill has ended it.
+
+        A dead process cannot carry out a kill or a pause, and only the kill that has ended it
+        restarts it. `begins`: the act is no end of another one.
+        """
+        node, end_ns = min(act.one), act.at_ns + act.for_ns
+        dead = node in self._due or (self._members is not None and self._members.is_dead(node))
+        if act.what == "kill" and not dead:
+            self._due[node] = end_ns if act.for_ns else None
+        elif act.what == "pause" and dead:
+            self._vain[node, end_ns] += 1
+        elif act.what == "resume" and self._vain[node, act.at_ns] > 0:
+            self._vain[node, act.at_ns] -= 1
+            return True
+        elif act.what == "restart":
+            if not begins and self._due.get(node) != act.at_ns:
+                return True
+            self._due.pop(node, None)
+            return not dead
+        return dead and act.what in ("kill", "pause")
 
     def _resumes(self, act: Act) -> bool:
         """Whether a new process of the node of an act resumes where the killed one was."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from geomx.events import TransferEnded, ValueArrived
+from geomx.events import NodeActed, TransferEnded, ValueArrived
 from geomx.network.files import read_network
 from geomx.options.schema import FaultOptions
 from geomx.scenario import read_scenario
@@ -99,6 +99,85 @@ def test_transfers_that_arrive_together_are_told_apart(act: Build) -> None:
     assert all(each.processed and not each.cancelled for each in made)
     assert [each.started_s for each in made] == sorted(event.started_s for event in published)
     assert made[0].ended_s == made[1].ended_s and made[2].ended_s > made[1].ended_s
+
+
+# ---- acts on dead nodes, and on slow ones ----
+
+DEAD = [
+    ([{"at_s": 0.1, "kill": WORKER, "restart_s": 0.3}], [(0.1, "kill"), (0.4, "restart")]),
+    (
+        [
+            {"at_s": 0.1, "kill": WORKER, "restart_s": 0.3},
+            {"at_s": 0.2, "kill": WORKER, "restart_s": 0.1},
+            {"at_s": 0.25, "kill": WORKER},
+            {"at_s": 0.28, "pause": WORKER, "for_s": 5},
+        ],
+        [(0.1, "kill"), (0.4, "restart")],
+    ),
+    (
+        [
+            {"at_s": 0.1, "kill": WORKER},
+            {"at_s": 0.2, "kill": WORKER, "restart_s": 0.1},
+        ],
+        [(0.1, "kill")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("events", "expected"), DEAD)
+def test_acts_on_a_dead_worker_have_no_effect(act: Build, events: Any, expected: Any) -> None:
+    """A dead process cannot carry them out; the kill that has ended it restarts it."""
+    heard: list[NodeActed] = []
+
+    def program(world: World) -> None:
+        world.events.subscribe(NodeActed, heard.append)
+
+    scenario = read_scenario(events, read_network(short_form(1, 1)))
+    faults = FaultOptions(on_loss="continue")
+    run = act(program, 1000, iterations=20, faults=faults, scenario=scenario)
+    assert [(round(each.time_s, 9), each.what) for each in heard] == expected
+    rows = run.results.summary["faults"]
+    assert all(row["what"] in event for row, event in zip(rows, events, strict=True))
+    ends = [row["end_s"] for row in run.results.iterations if row["worker"] == WORKER]
+    back = [end_s for end_s in ends if end_s > 0.4]
+    assert bool(back) == (len(expected) == 2) and not any(0.15 < end_s <= 0.4 for end_s in ends)
+    assert max(back, default=0) < 2
+
+
+def test_a_program_restarts_a_node_before_its_kill_does(act: Build) -> None:
+    """Then it is killed again, and the restart of the first kill does not count."""
+    heard: list[NodeActed] = []
+
+    def process(world: World) -> Process:
+        world.events.subscribe(NodeActed, heard.append)
+        node = world.nodes[WORKER]
+        for at_s, do in (
+            (0.1, lambda: node.kill(restart_s=0.2)), (0.15, node.restart), (0.16, node.restart),
+            (0.2, lambda: node.kill(restart_s=0.3)),
+        ):  # fmt: skip
+            yield world.env.timeout(world.seconds(at_s) - world.env.now)
+            do()
+
+    act(started(process), 1000, iterations=20, faults=FaultOptions(on_loss="continue"))
+    told = [(round(each.time_s, 9), each.what) for each in heard]
+    assert told == [(0.1, "kill"), (0.15, "restart"), (0.2, "kill"), (0.5, "restart")]
+
+
+def test_a_dead_server_that_resumes_is_not_killed_again(act: Build) -> None:
+    """Nor paused: it is back when the kill that has ended it says so."""
+    first = {"at_s": 0.1, "kill": "party0/server", "restart_s": 0.5}
+    others: list[dict[str, Any]] = [
+        {"at_s": 0.2, "kill": "party0/server", "restart_s": 0.1},
+        {"at_s": 0.3, "pause": "party0/server", "for_s": 2},
+    ]
+    runs = []
+    for events in ([first], [first, *others]):
+        scenario = read_scenario(events, read_network(short_form(1, 1)))
+        faults = FaultOptions(durable="log")
+        runs.append(act(None, 1000, iterations=20, faults=faults, scenario=scenario).results)
+    once, more = ((run.directory / "iterations.csv").read_bytes() for run in runs)
+    assert once == more and runs[0].summary["seconds"] > 0.6
+    assert [row.get("recovered_s") for row in runs[1].summary["faults"]] == [0.5, None, None]
 
 
 @pytest.mark.parametrize("restarts", [True, False], ids=["restart", "join"])

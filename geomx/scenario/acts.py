@@ -164,6 +164,13 @@ class Scenario:
         return heapq.merge(*begins, *ends, key=lambda act: act.at_ns)
 
     @property
+    def dated(self) -> int:
+        """The number of the acts of `acts` that do not repeat."""
+        once = [(number, event) for number, event in self._numbered if event.every_s is None]
+        acts = ((*self._begins(*each), *self._ends(*each)) for each in once)
+        return sum(map(len, acts))
+
+    @property
     def by_iteration(self) -> dict[int, int]:
         """The iterations at which events begin, by the number of the event."""
         return {n: e.at_iteration for n, e in self._numbered if e.at_iteration is not None}

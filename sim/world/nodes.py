@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
-
-import simpy
 
 from geomx.cluster import NodeSpec
 from geomx.errors import near
@@ -74,7 +72,7 @@ class WorldNode:
         return sum(self._wan.carried(*edge) for edge in self._wan.out_edges(self.name))
 
     def kill(self, restart_s: float | None = None) -> None:
-        """Kill its process, as ``kill`` in a scenario does.
+        """Kill its process, as ``kill`` in a scenario does; no effect if it is dead.
 
         Args:
             restart_s: Seconds until a new process replaces it; None: never.
@@ -107,7 +105,7 @@ class WorldNode:
         self._act("restart", None, None)
 
     def pause(self, for_s: float) -> None:
-        """Stop its process for a time, as ``pause`` in a scenario does.
+        """Stop its process for a time, as ``pause`` in a scenario does; no effect if it is dead.
 
         Args:
             for_s: Seconds.
@@ -127,13 +125,7 @@ class WorldNode:
             row["for_s" if what == "pause" else "restart_s"] = for_s
         simulation.acts.carry_out(Act(now, 0, what, one, frozenset(), lasts), row)
         if lasts and end is not None:
-            later = Act(now + lasts, 0, end, one)
-            simulation.env.process(_later(simulation, later))
-
-
-def _later(simulation: Running, act: Act) -> Generator[simpy.Event, Any, None]:
-    yield simulation.env.timeout(act.at_ns - simulation.env.now)
-    simulation.acts.carry_out(act, None)
+            simulation.env.process(simulation.acts.later(Act(now + lasts, 0, end, one)))
 
 
 def _check_duration(name: str, seconds: float) -> None:
