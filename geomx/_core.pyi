@@ -795,7 +795,9 @@ class Fabric:
 
     @property
     def idle(self) -> bool:
-        """Whether no event is scheduled at any time."""
+        """
+        Whether no event is scheduled at any time, nor a change of a bandwidth that something waits for.
+        """
 
     @property
     def events(self) -> int: ...

@@ -101,6 +101,26 @@ def test_transfers_that_arrive_together_are_told_apart(act: Build) -> None:
     assert made[0].ended_s == made[1].ended_s and made[2].ended_s > made[1].ended_s
 
 
+@pytest.mark.parametrize("what", ["outage", "scenario"])
+def test_waiting_for_what_ends_by_itself_is_no_standstill(act: Build, what: str) -> None:
+    """An outage of the network, or what a scenario will set, although only a program runs."""
+    idle, network = [], short_form(1, 1)
+    if what == "outage":
+        network["outages"] = [{"site": "party0", "start_s": 0.1, "end_s": 3}]
+    down = {"set": ["party0", "hub"], "mbps": 0, "at_s": 0.1}
+    events = [down, {**down, "mbps": 100, "at_s": 3}] if what == "scenario" else []
+
+    def process(world: World) -> Process:
+        while True:
+            yield world.env.timeout(world.seconds(0.01))
+            idle.append(world._simulation.idle)
+
+    scenario = read_scenario(events, read_network(network))
+    run = act(started(process), network=network, iterations=5, scenario=scenario)
+    assert run.results.summary["seconds"] > 3 and len(idle) > 300
+    assert not any(idle)
+
+
 # ---- acts on dead nodes, and on slow ones ----
 
 DEAD = [

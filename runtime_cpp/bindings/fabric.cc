@@ -328,7 +328,8 @@ void init_fabric(nb::module_& m) {
            }, "node"_a)
       .def_prop_ro("spans_dropped", [](const Fabric& self) { return self.spans().dropped(); })
       .def_prop_ro("messages", &Fabric::processed)
-      .def_prop_ro("idle", &Fabric::idle, "Whether no event is scheduled at any time.")
+      .def_prop_ro("idle", &Fabric::idle, "Whether no event is scheduled at any time, nor a change of a "
+                   "bandwidth that something waits for.")
       .def_prop_ro("events", &Fabric::happened)
       .def_prop_ro("lost_messages", &Fabric::lost_messages)
       .def_prop_ro("solves", &Fabric::solves);

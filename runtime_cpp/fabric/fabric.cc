@@ -62,8 +62,7 @@ void Fabric::Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
 Time Fabric::Advance(Time limit) {
   while (notices_.empty() && !network_.HasCalls()) {
     const Time network = network_.NextEvent();
-    const Time change = under_way_ > 0 ? schedules_.Next() : kNever;
-    const Time next = std::min({network, change, agenda_.next()});
+    const Time next = std::min({network, NextChange(), agenda_.next()});
     if (next >= limit) return limit;
     now_ = next;
     FollowSchedules(next);

@@ -10,6 +10,7 @@
 // time has passed. Nodes on one machine share its cores (see cores.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -75,8 +76,8 @@ class Fabric {
   // Runs events strictly before `limit` and stops after the first instant with notices. Returns the
   // time reached: that instant's, or `limit` (kNever: no event is left).
   Time Advance(Time limit);
-  // Returns true if no event is left.
-  bool idle() { return network_.NextEvent() == kNever && agenda_.next() == kNever; }
+  // Returns true if no event is left, nor a change of bandwidth that concerns what is under way.
+  bool idle() { return std::min({NextChange(), network_.NextEvent(), agenda_.next()}) == kNever; }
   std::vector<Notice> TakeNotices() { return std::exchange(notices_, {}); }
 
   // ---- faults (faults.cc) ----
@@ -327,6 +328,7 @@ class Fabric {
   // Returns true while the link's datagrams must wait for other traffic.
   bool MustWait(std::uint32_t link, Time now);
   Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts
+  Time NextChange() const { return under_way_ > 0 ? schedules_.Next() : kNever; }  // by schedules
   void FollowSchedules(Time now);
   void Open(const Action& action, Time now);
   void Sent(TransferId id, Time now);        // its last byte has left
