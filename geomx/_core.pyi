@@ -811,6 +811,11 @@ class Fabric:
     def set_capacity(self, edge: int, bytes_per_s: float, now_ns: int) -> None:
         """Set an edge's bandwidth from now on; its schedule ends."""
 
+    def set_edge_up(self, edge: int, up: bool, now_ns: int) -> None:
+        """
+        Let nothing pass an edge, or what could by now had it been up; its schedule goes on.
+        """
+
     def set_delay(self, edge: int, delay_ns: int) -> None:
         """
         Set an edge's delay, for links and transfers that are added or changed from now on.

@@ -337,6 +337,8 @@ void init_fabric(nb::module_& m) {
   fabric
       .def("set_capacity", &Fabric::SetCapacity, "edge"_a, "bytes_per_s"_a, "now_ns"_a,
            "Set an edge's bandwidth from now on; its schedule ends.")
+      .def("set_edge_up", &Fabric::SetEdgeUp, "edge"_a, "up"_a, "now_ns"_a,
+           "Let nothing pass an edge, or what could by now had it been up; its schedule goes on.")
       .def("set_delay", &Fabric::SetDelay, "edge"_a, "delay_ns"_a,
            "Set an edge's delay, for links and transfers that are added or changed from now on.")
       .def("change_link", &Fabric::ChangeLink, "source"_a, "target"_a, "link"_a, "now_ns"_a,

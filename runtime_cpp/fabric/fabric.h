@@ -118,6 +118,8 @@ class Fabric {
   // They throw std::invalid_argument for a value out of range or an unknown edge, link or transfer.
   // From `now` on the edge carries at most `bytes_per_s`; its schedule ends.
   void SetCapacity(net::EdgeId edge, double bytes_per_s, Time now);
+  // While an edge is down nothing passes; then it has the bandwidth that it would have had by then.
+  void SetEdgeUp(net::EdgeId edge, bool up, Time now);
   // An edge's delay for links and transfers that are added or changed from now on.
   void SetDelay(net::EdgeId edge, Time delay) { network_.SetDelay(edge, delay); }
   // Messages that leave from now on take another way, or one with other delays and losses.
@@ -321,8 +323,7 @@ class Fabric {
   // Returns true if `one` does not know yet that the current process of `other` takes part, and so
   // refuses its calls.
   bool Refuses(NodeId one, NodeId other) const;
-  // Returns true if an action was for a process that is dead.
-  bool Void(const Action& action) const;
+  bool Void(const Action& action) const;  // returns true if it was for a process that is dead
   // Returns true if the node is paused; the action is then postponed.
   bool Postponed(const Action& action, Time now);
   // Returns true while the link's datagrams must wait for other traffic.
@@ -330,6 +331,8 @@ class Fabric {
   Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts
   Time NextChange() const { return under_way_ > 0 ? schedules_.Next() : kNever; }  // by schedules
   void FollowSchedules(Time now);
+  void Limit(net::EdgeId edge, double bytes_per_s, Time now);
+  void CarryFormerWay(std::uint32_t link, const std::vector<net::EdgeId>& path);
   void Open(const Action& action, Time now);
   void Sent(TransferId id, Time now);        // its last byte has left
   void Transferred(const Action& action);    // it has arrived
@@ -362,6 +365,7 @@ class Fabric {
   std::vector<Transfer> transfers_;              // by number
   std::vector<TransferId> free_transfers_;
   std::vector<net::ConnectionId> spare_;         // connections of transfers that have ended
+  std::unordered_map<net::EdgeId, double> down_;  // edges that are down: bytes/s as they were up
   std::vector<Carried> carried_;                 // by edge: bytes of ended transfers and former ways
   std::unordered_map<std::uint32_t, Carried> carried_before_;  // by link: on its former ways
 

@@ -30,7 +30,13 @@ Carried Total(const LinkStats& stats) {
 // ---- edges and links ---------------------------------------------------------------------------
 
 void Fabric::FollowSchedules(Time now) {
-  schedules_.Apply(now, [&](net::EdgeId edge, double bytes_per_s) {
+  schedules_.Apply(now, [&](net::EdgeId edge, double bytes_per_s) { Limit(edge, bytes_per_s, now); });
+}
+
+void Fabric::Limit(net::EdgeId edge, double bytes_per_s, Time now) {
+  if (const auto down = down_.find(edge); down != down_.end()) {
+    down->second = bytes_per_s;
+  } else {
     network_.SetCapacity(edge, bytes_per_s, now);
   });
 }
@@ -38,8 +44,24 @@ void Fabric::FollowSchedules(Time now) {
 void Fabric::SetCapacity(net::EdgeId edge, double bytes_per_s, Time now) {
   programmed_ = true;
   now_ = std::max(now_, now);
-  network_.SetCapacity(edge, bytes_per_s, now_);
+  Limit(edge, bytes_per_s, now_);
   schedules_.Drop(edge);
+}
+
+void Fabric::SetEdgeUp(net::EdgeId edge, bool up, Time now) {
+  if (edge >= network_.edges()) throw std::invalid_argument("there is no such edge");
+  programmed_ = true;
+  now_ = std::max(now_, now);
+  FollowSchedules(now_);
+  const auto down = down_.find(edge);
+  if (up == (down == down_.end())) return;
+  if (up) {
+    network_.SetCapacity(edge, down->second, now_);
+    down_.erase(down);
+  } else {
+    down_[edge] = network_.Capacity(edge);
+    network_.SetCapacity(edge, 0.0, now_);
+  }
 }
 
 void Fabric::ChangeLink(NodeId source, NodeId target, const net::LinkOptions& options, Time now) {

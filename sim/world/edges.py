@@ -41,12 +41,16 @@ class EdgeData(dict[str, Any]):
 
     def keep(self, values: Mapping[str, Any]) -> None:
         """Store values that are in force already."""
-        if MBPS in values or UP in values:
+        if MBPS in values:
             for name in (*EDGE_CHANGES, "unlimited"):
                 super().pop(name, None)
         super().update(values)
         if self.get(MBPS) == math.inf:  # as in network files, which have no infinity
             super().pop(MBPS)
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        """Copies are plain dicts: networkx copies attributes to graphs that act on nothing."""
+        return dict, (dict(self),)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("attributes of an edge can be set, not removed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from dataclasses import dataclass
 
 import networkx as nx
@@ -9,7 +11,7 @@ import networkx as nx
 from geomx import _core
 from geomx.network.links import edge_model
 from geomx.network.schedules import BYTES_PER_MBIT
-from geomx.scenario.places import Edge, find_edge
+from geomx.scenario.places import Edge, find_edge, find_place
 from geomx.sim.clock import Clock
 from geomx.sim.protocols import Running
 from geomx.sim.world.transfers import Transfer
@@ -48,7 +50,9 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
     _ids: dict[Edge, int]
     _ways: Ways
     _transfers: dict[int, Transfer]
-    _capable: dict[Edge, tuple[float, float, float]]  # bytes until, seconds, bytes/s since
+    _arrived: deque[Transfer]  # of which nobody has heard
+    # Of edges that were changed: bytes until, seconds, bytes/s since (None: by its schedule).
+    _capable: dict[Edge, tuple[float, float, float | None]]
 
     def path(self, source: str, target: str) -> list[str]:
         """Find the present way from one node to another.
@@ -59,8 +63,17 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
 
         Returns:
             The names of its nodes, both included.
+
+        Raises:
+            ValueError: A node is unknown, or there is no way.
         """
-        return [source, *(there for _, there in self._ways.route(source, target).edges)]
+        cluster = self._simulation.experiment.cluster
+        source, target = find_place(cluster, source), find_place(cluster, target)
+        try:
+            edges = self._ways.route(source, target).edges
+        except KeyError:
+            raise ValueError(f"there is no way from {source} to {target}") from None
+        return [source, *(there for _, there in edges)]
 
     def mbps(self, source: str, target: str) -> float:
         """Look an edge's present bandwidth up, by its trace or redraws if it has any.
@@ -135,13 +148,13 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
             self.env.now
         ):
             transfer = self._transfers[number] if is_transfer else None
-            source, target = (
-                (transfer.source, transfer.target)
-                if transfer is not None
-                else (nodes[one].name, nodes[other].name)
-            )
-            kind = "transfer" if transfer else "training" if reliable else "datagrams"
-            edges = self._ways.route(source, target).edges
+            if transfer is not None:
+                kind, source, target = "transfer", transfer.source, transfer.target
+                edges = self._ways.route(source, target).edges
+            else:
+                kind = "training" if reliable else "datagrams"
+                source, target = nodes[one].name, nodes[other].name
+                edges = self._ways.route(*self._ways.ends((one, other))).edges
             found.append(Flow(source, target, kind, edges, rate / BYTES_PER_MBIT, left, transfer))
         return found
 
@@ -155,12 +168,15 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
         Returns:
             The bytes that it could have carried until then.
         """
-        if edge in self._capable:
-            before, since_s, rate = self._capable[edge]
-            return before + (rate * (until_s - since_s) if rate and until_s > since_s else 0.0)
+        before, since_s, rate = self._capable.get(edge, (0.0, 0.0, None))
+        if until_s <= since_s:
+            return before
+        if rate is not None:
+            return before + rate * (until_s - since_s)
         cluster = self._simulation.experiment.cluster
         bandwidth, _ = edge_model(cluster, edge, self._simulation.experiment.seed)
-        return bandwidth.carries(until_s)
+        whole = bandwidth.carries(until_s)
+        return before + (whole - bandwidth.carries(since_s) if whole < math.inf else math.inf)
 
     def traffic(self) -> dict[Edge, float]:
         """Count what training and transfers have sent over every edge, for results.

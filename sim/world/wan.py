@@ -13,7 +13,7 @@ import networkx as nx
 
 from geomx import _core
 from geomx.events import EdgeChanged
-from geomx.network.schedules import BYTES_PER_MBIT
+from geomx.network.schedules import BYTES_PER_MBIT, EDGE_CHANGES
 from geomx.network.sharing import last_class
 from geomx.scenario.places import Edge, find_edge, find_place
 from geomx.sim.protocols import ARRIVED, Notice, Running
@@ -93,7 +93,8 @@ class Wan(WanReadings):
             mbps: Bandwidth in Mbit/s; 0: nothing passes; ``math.inf``: no limit.
             delay_ms: One-way delay.
             loss: Share of packets that are lost.
-            up: False: nothing passes until it is up again, with the bandwidth that it had.
+            up: False: nothing passes until it is up again, with the bandwidth that it would have
+                had by then: traces, redraws and outages go on.
             both: Whether to change the opposite edge alike.
 
         Raises:
@@ -137,17 +138,16 @@ class Wan(WanReadings):
         self._move(paths=[*others, way])
 
     def reroute(self) -> int:
-        """Let everything take the way of the shortest delay over edges that are up.
+        """Let everything take the way of the shortest delay over edges that carry anything now.
 
-        Where there is none, the way stays. Ways of `set_path` and of the network's ``paths`` are
-        replaced.
+        Where there is none, the way stays; of two nodes between which nothing is sent, the last one
+        that was used or asked for, or that of the start. Ways of `set_path` and of the network's
+        ``paths`` are replaced.
 
         Returns:
             The number of links between two nodes whose way has changed.
         """
-        usable = nx.subgraph_view(
-            self, filter_edge=lambda a, b: self[a][b][UP] and self[a][b].get(MBPS, math.inf) > 0
-        )
+        usable = nx.subgraph_view(self, filter_edge=lambda *edge: self.mbps(*edge) > 0)
         return self._move(nx.DiGraph(usable), [])
 
     def _move(self, graph: nx.DiGraph | None = None, paths: Sequence[Any] = ()) -> int:
@@ -164,14 +164,13 @@ class Wan(WanReadings):
     def _change(self, edge: Edge, values: Mapping[str, Any]) -> None:
         data: EdgeData = self[edge[0]][edge[1]]
         new = checked(edge, values)
+        if new.get(UP) == data[UP]:  # it is so already
+            del new[UP]
+        if not new:
+            return
         number, now = self._ids[edge], self.env.now
         if MBPS in new or UP in new:
-            new.setdefault(MBPS, self.mbps(*edge) if data[UP] else data.get(MBPS, math.inf))
-            self._measure(edge)
-            passes = new.get(UP, data[UP])
-            rate = new[MBPS] * BYTES_PER_MBIT if passes else 0.0
-            self.fabric.set_capacity(number, rate, now)
-            self._capable[edge] = (self._capable[edge][0], now / NS, rate)
+            self._open(edge, new)
         if DELAY in new or LOSS in new:
             self._ways.known()  # as long as they are those before the change
         data.keep(new)
@@ -182,11 +181,20 @@ class Wan(WanReadings):
             self._tell_transfers()
         events = self._simulation.world.events
         if events.observed(EdgeChanged):
-            events.publish(EdgeChanged(now / NS, *edge, dict(values)))
+            events.publish(EdgeChanged(now / NS, *edge, {name: values[name] for name in new}))
 
-    def _measure(self, edge: Edge) -> None:
-        """Add up what an edge could have carried so far, before its bandwidth changes."""
-        self._capable[edge] = (self.could(edge, self.env.now / NS), self.env.now / NS, 0.0)
+    def _open(self, edge: Edge, new: Mapping[str, Any]) -> None:
+        """Let an edge have another bandwidth, or go up or down, from now on."""
+        data, number, now = self[edge[0]][edge[1]], self._ids[edge], self.env.now
+        so_far = self.could(edge, now / NS)
+        if MBPS in new:
+            self.fabric.set_capacity(number, new[MBPS] * BYTES_PER_MBIT, now)
+        if UP in new:
+            self.fabric.set_edge_up(number, new[UP], now)
+        mbps = new.get(MBPS, data.get(MBPS, math.inf))
+        scheduled = MBPS not in new and any(name in data for name in EDGE_CHANGES)
+        rate = None if scheduled else mbps * BYTES_PER_MBIT
+        self._capable[edge] = (so_far, now / NS, rate if new.get(UP, data[UP]) else 0.0)
 
     # ---- sending ----
 

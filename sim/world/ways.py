@@ -10,7 +10,7 @@ from dataclasses import replace
 import networkx as nx
 
 from geomx import _core
-from geomx.cluster import Cluster, Path
+from geomx.cluster import Cluster, NodeSpec, Path
 from geomx.experiment.wiring import peers
 from geomx.network.links import way_model
 from geomx.network.sharing import EQUAL, Share, share_of
@@ -25,8 +25,8 @@ Pair = tuple[int, int]
 class Ways:
     """The present ways between nodes, as the fabric was told.
 
-    They are those of the start of the run until `move` is called, even if edges change.
-    Delays and losses along them are the present ones.
+    They are those of the start of the run until `move` is called, even if edges change. Where there
+    is none after that, the way stays. Delays and losses along them are the present ones.
 
     Args:
         simulation: The simulation, built.
@@ -38,6 +38,8 @@ class Ways:
         self._simulation, self._graph, self._ids = simulation, graph, ids
         self._links: dict[Pair, Path] = {}  # empty until they are needed
         self._over: defaultdict[Edge, set[Pair]] = defaultdict(set)
+        self._last: dict[tuple[str, str], Path] = {}  # those that were asked for, by their ends
+        self._moved: dict[int, NodeSpec] = {}  # standbys in the place of global servers, by these
         self._follow(nx.DiGraph(simulation.experiment.cluster.graph))
 
     def _follow(self, graph: nx.DiGraph) -> None:
@@ -48,12 +50,27 @@ class Ways:
         vars(self._cluster)["_routes"] = routes
 
     def route(self, source: str, target: str) -> Path:
-        """Return the way from one node of the graph to another.
+        """Return the present way from one node of the graph to another.
 
         Raises:
-            KeyError: There is none.
+            KeyError: There has never been one.
         """
-        return self._cluster.route(source, target)
+        ends = source, target
+        try:
+            way = self._cluster.route(*ends)
+        except KeyError:  # since `move`
+            way = self._last.get(ends) or self._simulation.experiment.cluster.route(*ends)
+            way = self._present(way)
+        self._last[ends] = way
+        return way
+
+    def ends(self, pair: Pair) -> tuple[str, str]:
+        """Return the names of the nodes of the graph at the ends of a link."""
+        source, target = map(self._at, pair)
+        return source.name, target.name
+
+    def _at(self, node: int) -> NodeSpec:
+        return self._moved.get(node) or self._simulation.experiment.cluster.nodes[node]
 
     def model(
         self, there: Path, back: Path, tcp: TcpOptions, share: Share = EQUAL
@@ -73,16 +90,14 @@ class Ways:
         Returns:
             The number of links that have moved. Links for which there is no way stay.
         """
-        before, cluster = dict(self.known()), self._simulation.experiment.cluster
+        before = dict(self.known())
         if graph is not None:
             self._follow(graph)
         moved: set[Pair] = set()
         for pair, old in before.items():
-            source, target = (cluster.nodes[node].name for node in pair)
-            try:
-                self._links[pair] = self.route(source, target)
-            except KeyError:
-                continue
+            ends = self.ends(pair)
+            self._last[ends] = old
+            self._links[pair] = self.route(*ends)
             if self._links[pair].edges != old.edges:
                 moved.add(pair)
         self._index()
@@ -93,12 +108,9 @@ class Ways:
 
     def _tell(self, pair: Pair) -> None:
         source, target = pair
-        nodes = self._simulation.experiment.cluster.nodes
-        back = self._links.get((target, source))
-        if back is None:
-            back = self.route(nodes[target].name, nodes[source].name)
+        back = self._links.get((target, source)) or self.route(*self.ends((target, source)))
         ways = self._present(self._links[pair]), self._present(back)
-        share = share_of(self._simulation.experiment.cluster, nodes[source], nodes[target])
+        share = share_of(self._simulation.experiment.cluster, *map(self._at, pair))
         model = self.model(*ways, self._simulation.experiment.tcp, share)
         self._simulation.fabric.change_link(source, target, model, self._simulation.env.now)
 
@@ -113,13 +125,27 @@ class Ways:
         """Return the ways of all links, which are found when this is called first."""
         if not self._links:
             cluster, selection = self._cluster, self._simulation.experiment.selection
-            self._links = {
-                (source.id, target.id): cluster.path(source, target)
+            pairs = [
+                (source.id, target.id)
                 for source in cluster.nodes
                 for target in peers(cluster, selection, source)
-            }
+            ]
+            each = ((pair, self.ends(pair)) for pair in pairs)
+            self._links = {pair: cluster.route(*ends) for pair, ends in each if len(set(ends)) > 1}
             self._index()
         return self._links
+
+    def replace(self, server: NodeSpec, standby: NodeSpec) -> None:
+        """Let the links of a global server begin and end at its standby."""
+        self._moved[server.id] = standby
+        concerned = [pair for pair in self._links if server.id in pair]
+        for pair in concerned:
+            del self._links[pair]
+            if standby.id not in pair:
+                self._links[pair] = self.route(*self.ends(pair))
+        self._index()
+        for pair in sorted(set(concerned) & self._links.keys()):
+            self._tell(pair)
 
     def _index(self) -> None:
         self._over = defaultdict(set)
