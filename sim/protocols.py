@@ -118,6 +118,8 @@ class Samples(Protocol):
 class Standing(Protocol):
     """The standbys of global servers, see `geomx.sim.standbys.Standbys`."""
 
+    replaced: bool
+
     def expects(self, node: NodeSpec, row: dict[str, Any]) -> None:
         """Take note of the row of a fault of a node, which its standby may repair."""
         ...

@@ -21,10 +21,13 @@ class Standbys:
     Args:
         simulation: The simulation; all nodes are connected.
         edges: Ids of the graph's edges.
+
+    Attributes:
+        replaced: Whether one has taken its server's place, so that links lead elsewhere.
     """
 
     def __init__(self, simulation: Running, edges: dict[Edge, int]) -> None:
-        self._simulation = simulation
+        self._simulation, self.replaced = simulation, False
         self._rows: dict[str, dict[str, Any]] = {}  # of faults that standbys are to repair
         experiment = simulation.experiment
         cluster, fabric = experiment.cluster, simulation.fabric
@@ -64,11 +67,16 @@ class Standbys:
             return True
         if kind != "moved":  # to a standby, which has all the server's peers now
             return False
-        now_s, name = self._simulation.env.now / NS, concerned.name
+        simulation = self._simulation
+        now_s, name = simulation.env.now / NS, concerned.name
         self._present.pop(node, None)
+        self.replaced = True
+        standby = simulation.experiment.cluster.standby_of(concerned)
+        if standby is not None and simulation.has_world:
+            simulation.world.wan.replaced(concerned, standby)
         row = self._rows.pop(name, None)
         if row is None:
-            self._simulation.recorder.fault({"time_s": now_s, "what": "restart", "node": name})
+            simulation.recorder.fault({"time_s": now_s, "what": "restart", "node": name})
         else:
             row["recovered_s"] = now_s - row["time_s"]
         return True

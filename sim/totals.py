@@ -45,7 +45,7 @@ def record_totals(simulation: Running, edges: Mapping[Edge, int], end_s: float) 
     edges_ns = fabric.edges_busy()
     busy_s = {edge: edges_ns[number] / NS for edge, number in edges.items()}
     measured = None
-    if simulation.programmed:
+    if simulation.programmed or simulation.standbys.replaced:
         wan = simulation.world.wan
         measured = {edge: (sent, wan.could(edge, end_s)) for edge, sent in wan.traffic().items()}
     samples = simulation.edge_samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from geomx.errors import ConfigError, NodeLost
 from geomx.network.files import read_network
 from geomx.network.topology import with_standbys
 from geomx.results.results import Results
+from geomx.sim import World
 
 NETWORK: dict[str, Any] = {
     "central": {"name": "hub", "uplink_mbps": 400, "downlink_mbps": 400},
@@ -21,6 +23,7 @@ NETWORK: dict[str, Any] = {
     },
     "delay_ms": 5,
 }
+Process = Iterator[Any]
 REPLICA = "faults.durable=replica"
 # Quick to simulate and to start; it takes as long for a step as the default workload.
 TINY = ["workload=tiny", "workload.forward_ms=10", "workload.backward_ms=20"]
@@ -28,12 +31,12 @@ P3, DGT = "accel.p3.slice_elements=50", "accel.dgt.block_bytes=64"
 SERVER, STANDBY = "hub/global_server0", "hub/standby0"
 
 
-def run(folder: Path, *words: str, mode: str = "sim") -> Results:
+def run(folder: Path, *words: str, mode: str = "sim", world: Any = None) -> Results:
     network = folder.parent / "network.yaml"
     network.write_text(str(NETWORK))
     shared = [*TINY, f"network={network}", "iterations=30", "workload.batch_size=4"]
     shared += ["sim.max_spans=0"]
-    return runner.run(f"mode={mode}", *shared, f"hydra.run.dir={folder}", *words)
+    return runner.run(f"mode={mode}", *shared, f"hydra.run.dir={folder}", *words, world=world)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +82,60 @@ def test_a_standby_takes_over_in_a_simulation(tmp_path: Path, words: list[str]) 
     assert (fault["what"], fault["node"]) == ("kill", SERVER)
     assert 0 < fault["recovered_s"] < 0.2  # some round trips over the WAN, whose delay is 5 ms
     assert killed.summary["seconds"] < calm.summary["seconds"] + 0.5
+
+
+SIZES = [
+    "workload=synthetic", "workload.elements=[100000]", "numerics=false", REPLICA,
+    "faults.standby=west", kill(SERVER, 0.2),
+]  # fmt: skip
+ARRIVING, LEAVING = ("east/wan", "west/wan"), ("west/wan", "east/wan")
+
+
+def carried(results: Results) -> dict[tuple[str, str], int]:
+    """Return the bytes of training over every edge."""
+    return {(row["source"], row["target"]): row["bytes"] for row in results.edges}
+
+
+def test_edges_of_a_standby_are_counted_from_its_takeover(tmp_path: Path) -> None:
+    sent = carried(run(tmp_path / "killed", *SIZES))
+    calm = carried(run(tmp_path / "calm", *SIZES[:-1]))
+    pushes = calm["east/wan", "hub/wan"]
+    assert sent["east/wan", "hub/wan"] + sent[ARRIVING] == pushes
+    assert min(sent[ARRIVING], sent[LEAVING]) > pushes / 2 and calm[ARRIVING] == 0
+
+
+@pytest.mark.parametrize("what", ["reroute", "set", "set before"])
+def test_programs_do_not_lead_links_away_from_a_standby(tmp_path: Path, what: str) -> None:
+    """After its takeover; a delay counts for it if it was set before."""
+    flows: set[Any] = set()
+
+    def change(world: World) -> Process:
+        yield world.env.timeout(world.seconds(0.1))
+        if what == "set before":
+            world.wan.set("east", "west", delay_ms=25, both=True)
+        yield world.env.timeout(world.seconds(0.5))
+        if what == "reroute":
+            world.wan.set("east", "hub", up=False, both=True)
+            world.wan.reroute()
+        elif what == "set":
+            world.wan.set("east", "west", delay_ms=25, both=True)
+        while True:
+            flows.update(flow.edges for flow in world.wan.flows())
+            yield world.env.timeout(world.seconds(0.001))
+
+    def program(world: World) -> None:
+        world.process(change(world))
+
+    results = run(tmp_path / "run", *SIZES, world=program)
+    plain = run(tmp_path / "plain", *SIZES)
+    assert carried(results) == pytest.approx(carried(plain), rel=0.1)
+    assert flows and not any(edge[0][:3] == "hub" for edges in flows for edge in edges)
+    if what == "reroute":
+        assert results.summary["seconds"] == plain.summary["seconds"]
+    else:
+        steps = sum(row["start_s"] > 0.6 for row in plain.iterations) / 4
+        longer = results.summary["seconds"] - plain.summary["seconds"]
+        assert longer > 0.9 * steps * 0.04  # and more while windows grow
 
 
 @pytest.mark.slow

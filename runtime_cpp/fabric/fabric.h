@@ -354,10 +354,7 @@ class Fabric {
   std::vector<net::ConnectionId> completed_;
   std::vector<NodeId> dirty_;  // peers that the present node has messages for
   SpanLog spans_;
-  std::uint64_t random_;
-  std::uint64_t processed_ = 0;
-  std::uint64_t happened_ = 0;
-  std::uint64_t lost_ = 0;
+  std::uint64_t random_, processed_ = 0, happened_ = 0, lost_ = 0;
   bool faults_ = false;  // connections break
   bool programmed_ = false;  // what happens is not known in advance
 

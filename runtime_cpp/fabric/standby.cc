@@ -73,6 +73,7 @@ void Fabric::Turn(Link& link, int lane) {
   if (!std::exchange(detour.due[lane], false)) return;
   link.lanes[lane] = detour.lanes[lane];
   if (lane != 0) return;
+  CarryFormerWay(static_cast<std::uint32_t>(&link - links_.data()), detour.options.path);
   link.options = detour.options;
   link.delay = network_.Delay(link.lanes[0]);
   link.gives_way = link.options.queueing == net::Queueing::kFifo;

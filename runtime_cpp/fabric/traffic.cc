@@ -38,7 +38,7 @@ void Fabric::Limit(net::EdgeId edge, double bytes_per_s, Time now) {
     down->second = bytes_per_s;
   } else {
     network_.SetCapacity(edge, bytes_per_s, now);
-  });
+  }
 }
 
 void Fabric::SetCapacity(net::EdgeId edge, double bytes_per_s, Time now) {
@@ -75,16 +75,27 @@ void Fabric::ChangeLink(NodeId source, NodeId target, const net::LinkOptions& op
                                 std::to_string(target));
   }
   Link& link = links_[found->second];
-  if (link.options.path != options.path) {
-    Carried& before = carried_before_[found->second];
-    Carry(link.options.path, Total(link.stats) - before);
-    before = Total(link.stats);
-  }
+  CarryFormerWay(found->second, options.path);
   link.options = options;
+  if (link.detour && (link.detour->due[0] || link.detour->due[1])) {  // it takes the other lanes soon
+    link.detour->options = options;
+    for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
+      network_.Change(link.detour->lanes[static_cast<int>(lane)], net::LaneOptions(options, lane), now_);
+    }
+  }
   for (const Lane lane : {Lane::kReliable, Lane::kBestEffort}) {
     network_.Change(link.lanes[static_cast<int>(lane)], net::LaneOptions(options, lane), now_);
   }
   link.delay = network_.Delay(link.lanes[0]);
+}
+
+// A link takes another path from now on: counts what has been sent over the present one.
+void Fabric::CarryFormerWay(std::uint32_t index, const std::vector<net::EdgeId>& path) {
+  const Link& link = links_[index];
+  if (link.options.path == path) return;
+  Carried& before = carried_before_[index];
+  Carry(link.options.path, Total(link.stats) - before);
+  before = Total(link.stats);
 }
 
 void Fabric::Carry(const std::vector<net::EdgeId>& path, Carried bytes) {

@@ -12,6 +12,7 @@ from typing import Any, Self
 import networkx as nx
 
 from geomx import _core
+from geomx.cluster import NodeSpec
 from geomx.events import EdgeChanged
 from geomx.network.schedules import BYTES_PER_MBIT, EDGE_CHANGES
 from geomx.network.sharing import last_class
@@ -268,6 +269,15 @@ class Wan(WanReadings):
         tcp = self._simulation.experiment.tcp
         tcp = tcp if congestion is None else replace(tcp, congestion=congestion)
         return self._ways.model(there, back, tcp)
+
+    def replaced(self, server: NodeSpec, standby: NodeSpec) -> None:
+        """Let all links of a global server lead to its standby, for the simulation.
+
+        Args:
+            server: The global server, which is lost.
+            standby: The standby, which has taken its place.
+        """
+        self._ways.replace(server, standby)
 
     @property
     def last_class(self) -> int:
