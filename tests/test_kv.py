@@ -153,6 +153,39 @@ def test_pull_returns_the_sum_over_all_workers(stores: Stores, seed: int) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("mpq", marks=pytest.mark.needs("mpq", "bisparse", "fp16")),
+        *(
+            pytest.param(each, marks=pytest.mark.needs(each))
+            for each in ("bisparse", "demo", "powersgd", "sparseloco")
+        ),
+    ],
+)
+def test_workers_that_update_themselves_receive_the_same_sums(name: str, seed: int) -> None:
+    """Without an optimizer on servers, no party adds what its own codec has not sent."""
+    shape = (40, 100)
+
+    def train(store: kv.KVStore) -> list[np.ndarray]:
+        generator = np.random.default_rng(seed + store.global_rank)
+        store.init("w", np.zeros(shape, np.float32))
+        sums = []
+        for _ in range(3):
+            store.push("w", generator.standard_normal(shape, np.float32))
+            sums.append(store.pull("w"))
+        store.close()
+        return sums
+
+    together = LocalCluster(replace(unshaped({"east": 1, "west": 2}), accel=((name, {}),)))
+    first, *others = everyone([kv.KVStore(member) for member in together.workers], train)
+    together.close()
+    assert all(value.any() for value in first)
+    for sums in others:
+        assert np.array_equal(sums, first)
+
+
+@pytest.mark.slow
 def test_the_optimizer_runs_on_the_global_server(stores: Stores) -> None:
     numbers = {"learning_rate": 0.1, "momentum": 0.9, "rescale_grad": 0.25}
     start, gradient = np.linspace(-1, 1, 50, dtype=np.float32), np.ones(50, np.float32)

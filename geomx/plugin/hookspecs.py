@@ -178,10 +178,11 @@ def geomx_update(cluster: Cluster) -> str | None:
     server updates its own replica of the weights, identically. With ``"steps"``, every local server
     runs the optimizer on its own party's gradient first and pushes the resulting step; replicas add
     the sum of the steps, and a party's own workers also have what its codec has not sent yet
-    (`Codec` in C++ may tell what that is). With SGD and codecs without loss, both equal an
-    optimizer at the global server. One plugin that requests this is sufficient, and ``"steps"``
-    prevails. With a sync policy whose parties do not update together, the optimizer stays at the
-    global server; where parameters are exchanged, ``"steps"`` is ``"party"``.
+    (`Codec` in C++ may tell what that is). Where a script's workers update by themselves, no server
+    does, and all workers get the sum of the gradients that were sent. With SGD and codecs without
+    loss, both equal an optimizer at the global server. One plugin that requests this is sufficient,
+    and ``"steps"`` prevails. With a sync policy whose parties do not update together, the optimizer
+    stays at the global server; where parameters are exchanged, ``"steps"`` is ``"party"``.
 
     Args:
         cluster: The nodes of the experiment.

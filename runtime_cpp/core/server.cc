@@ -316,7 +316,7 @@ void Server::Answer(NodeId peer, const Header& header, Shard& shard, Buffer valu
 }
 
 void Server::Conclude(const Header& header, Shard& shard, Buffer value, Time now) {
-  if (node_.config().rounds.step_first) AddKept(header, shard, value);
+  if (node_.config().rounds.step_first && optimizers_[shard.parent]) AddKept(header, shard, value);
   auto owned = std::make_shared<Buffer>(std::move(value));
   policy_->Answer(header.shard_info(), *owned);
   Deliver(header, shard, std::move(owned), now);

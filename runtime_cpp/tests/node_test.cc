@@ -3,6 +3,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "core/natives.h"
 #include "core/round_times.h"
 #include "tests/cluster.h"
 
@@ -102,6 +103,44 @@ TEST(StepsOfPartiesAddUpToTheStepOfAll) {
   const auto here = train(false), there = train(true);
   for (std::size_t i = 0; i < here.size(); ++i) CHECK(std::abs(here[i] - there[i]) < 1e-5);
   CHECK(std::abs(here.back() - 2) > 0.1);
+}
+
+// Where no optimizer runs at the parties, workers receive sums of gradients: equal ones, without what their own
+// party's codec has kept.
+TEST(WithoutAnOptimizerAllPartiesReceiveTheSameSum) {
+  check::ForSeeds(8, [](std::uint64_t seed) {
+    constexpr std::uint32_t kElements = 40, kLeast = 1, kMost = 9, kRounds = 4;
+    Random random(seed);
+    Plan plan = RandomPlan(random);
+    plan.rounds.update_at_party = plan.rounds.step_first = true;
+    for (const std::uint32_t workers : plan.parties) plan.rounds.workers += workers;
+    plan.wan_push.codecs = {NativeCodecs::Instance().Create(
+        "bisparse", {{"ratio", 0.1}, {"momentum", 0}, {"masking", 0}, {"clip", 0}, {"warmup_rounds", 0},
+                     {"exact", 1}, {"flush", 0}})};
+    Cluster cluster(seed, plan);
+    cluster.Declare(0, kElements, cluster.RandomShards(kElements, 3));
+    cluster.Init(0, std::vector<float>(kElements, 0.0f));
+    cluster.RequestAll(0);
+    cluster.Drive();
+    std::vector<float> pushed(kElements), received(kElements);
+    for (std::uint32_t round = 0; round < kRounds; ++round) {
+      for (const NodeId worker : cluster.workers) {
+        std::vector<float> gradient(kElements);
+        for (std::uint32_t i = 0; i < kElements; ++i) {
+          gradient[i] = static_cast<float>(Between(random, kLeast, kMost));
+          pushed[i] += gradient[i];
+        }
+        cluster.Push(worker, 0, gradient);
+      }
+      cluster.Drive();
+      const std::vector<float> sum = cluster.Value(cluster.workers.front(), 0);
+      for (const NodeId worker : cluster.workers) CHECK(cluster.Value(worker, 0) == sum);
+      for (std::uint32_t i = 0; i < kElements; ++i) received[i] += sum[i];
+    }
+    for (std::uint32_t i = 0; i < kElements; ++i) CHECK(received[i] <= pushed[i]);  // and nothing twice
+    CHECK(received != pushed);
+    CheckNoErrors(cluster);
+  });
 }
 
 TEST(FsaSumsDoNotDependOnTheOrderOfDelivery) {
