@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -78,6 +79,56 @@ def test_a_script_that_exchanges_all_at_once_is_told(tiny: Workload, seed: int) 
             with pytest.raises(GeomxError, match=r"sync=diloco .* rhythm.exchange\(values\)"):
                 rhythm.due()
             rhythm.exchange({"a": np.ones(3, np.float32)})
+
+    laws.everyone(train, {"east": 1}, ("diloco", {"tau": 1}))
+
+
+RHYTHMS = [("hfa", {"k1": 2, "k2": 2}), ("diloco", OPTIONS), ("diloco", VANILLA)]
+
+
+@pytest.mark.needs("hfa")
+@pytest.mark.parametrize("sync", RHYTHMS, ids=str)
+def test_an_exchange_does_not_depend_on_what_keys_are(
+    sync: tuple[str, dict[str, Any]], seed: int
+) -> None:
+    laws = pytest.importorskip("tests.torch_laws")
+
+    def train(keys: list[Any], store: kv.KVStore) -> list[np.ndarray]:
+        random = np.random.default_rng(seed + store.global_rank)
+        values = {key: np.zeros(3 + number, np.float32) for number, key in enumerate(keys)}
+        store.init(keys, list(values.values()))
+        for _ in (rhythm := store.rhythm(STEPS)):
+            for value in values.values():
+                value[:] += random.standard_normal(value.size, np.float32)
+            rhythm.exchange(values)
+        return list(values.values())
+
+    runs = [
+        laws.everyone(partial(train, keys), {"east": 2, "west": 1}, sync)
+        for keys in (["a", "b", "c"], [0, 1, 2], [30, 7, 2])
+    ]
+    assert all(value.any() for value in runs[0][0])
+    for worker in (worker for run in runs for worker in run):
+        laws.assert_same(worker, runs[0][0], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("a", r"key 'b' is not among the values: .* in the first step"),
+        ("abc", r"key 'c' was not initialised before the first step, .* `for step in rhythm:`"),
+    ],
+)
+def test_keys_that_would_not_be_exchanged_are_refused(given: str, sentence: str) -> None:
+    laws = pytest.importorskip("tests.torch_laws")
+
+    def train(store: kv.KVStore) -> None:
+        store.init(["a", "b"], [np.zeros(3)] * 2)
+        rhythm = store.rhythm(1)
+        next(iter(rhythm))
+        store.init("c", np.zeros(3))
+        with pytest.raises(GeomxError, match=sentence):
+            rhythm.exchange({key: np.ones(3, np.float32) for key in given})
 
     laws.everyone(train, {"east": 1}, ("diloco", {"tau": 1}))
 

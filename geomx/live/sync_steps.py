@@ -98,7 +98,7 @@ class SyncSteps:
         self._steps = Steps(member.policy, member.spec.cluster, member.node, steps)
         self._began_s = self._compute_s = 0.0
         self._asked = self._told = False  # in the current step: `due`, `exchanged`
-        self._trains = False  # whether the tensors are known
+        self._trained: tuple[Key, ...] | None = None  # the store's keys, once they are noted
         self._values: Mapping[Key, Any] = {}  # of the last `exchange`
         self.scale = float(self._steps.scale)
         """The factor for pushed parameters that makes their sum a mean."""
@@ -160,7 +160,8 @@ class SyncSteps:
                 which answers are written.
 
         Raises:
-            GeomxError: No step has begun, or the algorithm adds up gradients of several workers.
+            GeomxError: No step has begun, a key is missing among `values`, or the algorithm adds up
+                gradients of several workers.
             NodeLost: An answer will never arrive.
         """
         member = self._store.member
@@ -170,12 +171,13 @@ class SyncSteps:
                 "exchanges parameters: choose a sync algorithm for them, or push gradients "
                 "(docs/moving.md)"
             )
-        self._values = values
         flights, due = self._steps.flights, self._computed()
-        sent = set(range(len(values))) if flights is None else set(flights.sent)
+        self._check_complete(values)
+        self._values = values
+        sent = None if flights is None else set(map(self._name, flights.sent))
         for name, array in values.items() if due else ():
-            entry = self._store.entry(name)
-            if entry.key in sent:
+            if sent is None or name in sent:
+                entry = self._store.entry(name)
                 self._store.send(entry, array * np.float32(self.scale), -entry.key)
         if flights is not None:
             self._apply(flights, flights.take_due())
@@ -188,16 +190,36 @@ class SyncSteps:
 
     def _take_note(self) -> None:
         """Take note of the store's tensors, once."""
-        if not self._trains:
-            self._trains = True
-            self._steps.train([self._store.entry(key).elements for key in self._store.keys])
+        if self._trained is None:
+            self._trained = self._store.keys
+            self._steps.train([self._store.entry(key).elements for key in self._trained])
+
+    def _name(self, position: int) -> Key:
+        """Return the key of a tensor, which `Flights` counts in the order of initialisation."""
+        assert self._trained is not None
+        return self._trained[position]
+
+    def _check_complete(self, values: Mapping[Key, Any]) -> None:
+        """Check that an exchange has the keys that were noted, and others only where they count."""
+        noted = self._trained or ()
+        for name in noted:
+            if name not in values:
+                raise GeomxError(
+                    f"key {name!r} is not among the values: pass rhythm.exchange all parameters by "
+                    "key, and initialise keys of anything else in the first step"
+                )
+        if self._steps.flights is not None and len(values) > len(noted):
+            late = next(name for name in values if name not in noted)
+            raise GeomxError(
+                f"key {late!r} was not initialised before the first step, when the algorithm chose "
+                "what to exchange: initialise all parameters before `for step in rhythm:`"
+            )
 
     def _apply(self, flights: Flights, answers: Iterable[Answer]) -> None:
         """Write answers into the parameters."""
-        held = {self._store.entry(name).key: name for name in self._values}
         for answer in answers:
-            entry = self._store.entry(held[answer.key])
-            array = self._values[entry.name]
+            name = self._name(answer.key)
+            entry, array = self._store.entry(name), self._values[name]
             if answer.age is None:
                 self._store.fetch(entry, [array], -entry.key)
                 continue
