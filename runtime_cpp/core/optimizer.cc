@@ -129,13 +129,14 @@ void ElementWise::UpdateOn(const kernels::DeviceContext& device, std::span<float
   ++count_;
   const double rate = schedule_ ? schedule_->Rate(count_) : rate_;
   const double parts = average_ ? std::max(from.merge_count, 1u) : 1u;
-  Apply(device, weight.data(), gradient.data(), weight.size(),
-        {.rate = rate * rate_multiplier_,
-         .wd = wd_,
-         .rescale = static_cast<float>(rescale_ / parts),
-         .clip = clip_,
-         .count = count_,
-         .source = from.source});
+  const Step step{.rate = rate * rate_multiplier_,
+                  .wd = wd_,
+                  .rescale = static_cast<float>(rescale_ / parts),
+                  .clip = clip_,
+                  .count = count_,
+                  .source = from.source};
+  last_decay_ = step.Descent().rate * wd_;
+  Apply(device, weight.data(), gradient.data(), weight.size(), step);
 }
 
 OptimizerSpec OptimizerSpec::Parse(const std::string& text, const OptimizerFactories& plugins) {

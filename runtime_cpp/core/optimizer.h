@@ -74,6 +74,8 @@ class Optimizer {
 
   // Returns true if the length of a step does not depend on the scale of the gradients.
   virtual bool ScaleFree() const { return false; }
+  // Returns the share of the weights that the last update took off by itself, whatever the gradient was.
+  virtual float Decay() const { return 0; }
 
   // The same for spans on a device: queued there, with the same bits. Called only if this optimizer
   // has device kernels. Its state moves to where the last update took place.

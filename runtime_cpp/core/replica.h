@@ -96,7 +96,8 @@ class Replica {
   // Replaces a party's gradient, the sum over `share` of all workers, by the step that the optimizer
   // makes with it, as this party's part of everybody's; the value stays as it is. An optimizer whose
   // steps do not follow the gradient's scale sees the noise of a part of the batch only, and makes steps
-  // shorter by the root of the share; that is made up for here. REQUIRES: has_value(); on the host.
+  // shorter by the root of the share; that is made up for here, but not in a decay that does not depend on
+  // gradients. REQUIRES: has_value(); on the host.
   void Step(Buffer& gradient, const OptimizerSpec& spec, Key key, const GradientSource& from, double share) {
     if (from.absent && Zeros(gradient)) return;
     if (!optimizer_) optimizer_ = Optimizer::Make(spec, key);
@@ -106,6 +107,9 @@ class Replica {
     optimizer_->Update(after, gradient, from);
     const auto part = static_cast<float>(optimizer_->ScaleFree() ? std::sqrt(share) : share);
     for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = part * (after[i] - (*value_)[i]);
+    const float decay = (static_cast<float>(share) - part) * optimizer_->Decay();
+    if (decay == 0) return;
+    for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] -= decay * (*value_)[i];
   }
   void Complete() {
     const auto* values = reinterpret_cast<const float*>(coming_.get());

@@ -60,6 +60,7 @@ class AdamW final : public Adam {
       throw std::invalid_argument("late_epsilon needs correct_bias: there is nothing to be late for");
     }
   }
+  float Decay() const override { return last_decay(); }
 
  protected:
   void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,
@@ -116,6 +117,7 @@ class AdaGrad final : public ElementWise {
   AdaGrad(const OptimizerSpec& spec, Key key)
       : ElementWise(spec, key), eps_(Number(spec, "eps")) {}
   bool ScaleFree() const override { return true; }
+  float Decay() const override { return last_decay(); }
 
  protected:
   void Apply(const kernels::DeviceContext& device, float* weight, const float* gradient,

@@ -65,6 +65,8 @@ class ElementWise : public Optimizer {
                      std::uint64_t n, const Step& step) = 0;
   // Writes or reads the optimizer's own state, beside the count of updates.
   virtual void ExchangeOwn(OptimizerArchive& archive) = 0;
+  // The rate of the last update, times the decay.
+  float last_decay() const { return last_decay_; }
 
  private:
   void Exchange(OptimizerArchive& archive) final;
@@ -72,7 +74,7 @@ class ElementWise : public Optimizer {
   std::string name_;
   double rate_, rate_multiplier_;
   std::unique_ptr<Schedule> schedule_;
-  float wd_;
+  float wd_, last_decay_ = 0;
   double rescale_;
   float clip_;
   bool average_;
