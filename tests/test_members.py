@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,22 @@ def words(folder: Path, scenario: str, *more: str) -> list[str]:
 
 def run(folder: Path, scenario: str, *more: str) -> Results:
     return runner.run(*words(folder, scenario, *more))
+
+
+@pytest.mark.needs("hfa")
+@pytest.mark.parametrize(("size", "on_loss"), [(1, "continue"), (2, "continue"), (1, "wait")])
+def test_equal_weights_of_unequal_parties_need_all_of_them(
+    size: int, on_loss: str, tmp_path: Path
+) -> None:
+    """Global servers make up for lost parties by their numbers of workers."""
+    more = [f"network.parties.south.workers={size}", f"faults.on_loss={on_loss}"]
+    hfa = [*words(tmp_path / "run", "[]", *more), "+sync=hfa"]
+    compose([*hfa, "sync.weighting=workers"])
+    with contextlib.ExitStack() as stack:
+        if size == 1 and on_loss == "continue":
+            wanted = r"sync.weighting=parties: .*: choose sync.weighting=workers, faults.on_loss"
+            stack.enter_context(pytest.raises(ConfigError, match=wanted))
+        compose([*hfa, "sync.weighting=parties"])
 
 
 def participants(folder: Path) -> dict[tuple[str, int], list[list[str]]]:

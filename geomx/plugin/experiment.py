@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from geomx.cluster import Cluster
 from geomx.options.costs import CodecCosts, Costs
-from geomx.options.schema import RuntimeOptions, TcpOptions
+from geomx.options.schema import FaultOptions, RuntimeOptions, TcpOptions
 from geomx.workload import Workload
 
 
@@ -24,6 +24,7 @@ class Experiment(Protocol):
         workload: The model and its data.
         workload_options: The workload's options as given.
         runtime: Options of the live runtime.
+        faults: Treatment of lost links and nodes.
         tcp: Options of WAN connections.
         emulate: Emulation of the network in a live run: ``shaper``, ``netns`` or ``none``.
         costs: Endpoint costs in simulation.
@@ -42,6 +43,7 @@ class Experiment(Protocol):
     workload: Workload
     workload_options: dict[str, Any]
     runtime: RuntimeOptions
+    faults: FaultOptions
     tcp: TcpOptions
     emulate: str
     costs: Costs

@@ -20,7 +20,9 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Unit
 
 from geomx.cluster import Cluster, NodeSpec, Party
+from geomx.errors import ConfigError
 from geomx.plugin import Native, SyncPolicy, native_options
+from geomx.plugin.experiment import Experiment
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
 
@@ -84,6 +86,21 @@ class Hfa:
     def geomx_sync_policy(self, cluster: Cluster) -> SyncPolicy:
         """Return the sync policy of this algorithm."""
         return HfaPolicy(self.config)
+
+    @hookimpl
+    def geomx_validate(self, experiment: Experiment) -> None:
+        """Refuse weights that do not add up to 1 when others make up for a lost or late party.
+
+        Global servers make up for it by the numbers of workers.
+        """
+        sizes = {len(party.workers) for party in experiment.cluster.parties}
+        if self.config.weighting == "parties" and experiment.faults.continues and len(sizes) > 1:
+            remedy = (
+                "cannot leave out lost or late parties that have different numbers of workers: "
+                "choose sync.weighting=workers, faults.on_loss=stop or wait, or as many workers in "
+                "every party"
+            )
+            raise ConfigError("sync.weighting", "parties", remedy)
 
 
 @hookimpl
