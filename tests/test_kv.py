@@ -372,6 +372,29 @@ def test_compression_accepts_mxnets_names(
     job.close()
 
 
+@pytest.mark.needs("mixedsync")
+@pytest.mark.parametrize(
+    ("chosen", "refusal"),
+    [
+        ({"staleness_bound": 2}, ""),
+        ({"optimizer": "sgd"}, ""),
+        ({"learning_rate": 0.1}, ""),
+        ({"optimizer": "sgd", "momentum": 0.5}, "chooses momentum=0.5, .* in the script"),
+        ({"learning_rate": 0.2}, "chooses learning_rate=0.2, .* these options of sync=mixedsync"),
+        ({"optimizer": "dcasgd", "learning_rate": 0.1}, "optimizer=sgd: .* chooses dcasgd, "),
+    ],
+    ids=str,
+)
+def test_an_optimizer_that_the_job_replaces_is_refused(
+    chosen: dict[str, Any], refusal: str
+) -> None:
+    job = LocalCluster(replace(unshaped({"east": 1}), sync=("mixedsync", chosen)))
+    store = kv.KVStore(job.workers[0])
+    with pytest.raises(ConfigError, match=refusal) if refusal else contextlib.nullcontext():
+        store.set_optimizer("sgd", learning_rate=0.1, wd=0.01)
+    job.close()
+
+
 def test_asynchronous_needs_an_asynchronous_job(monkeypatch: pytest.MonkeyPatch) -> None:
     together = cluster(east=2)
     monkeypatch.setattr("geomx.kv.joining._stores", [kv.KVStore(together.workers[0])])

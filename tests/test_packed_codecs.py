@@ -5,6 +5,7 @@ And the ones that come with geomx: bytes by the formula, and everything kept equ
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -285,16 +286,21 @@ def test_demo_encodes_steps_of_parties_or_nothing(
 
 
 @pytest.mark.needs("demo")
+@pytest.mark.parametrize("factors", [{}, {0: 0.5, 1: 2.0}], ids=str)
 def test_signs_move_every_weight_by_the_learning_rate(
-    network: Build, tiny: Workload, simulate: Build
+    factors: dict[int, float], network: Build, tiny: Workload, simulate: Build
 ) -> None:
     """With everything kept nothing is encoded: the step is the sign of the dense gradient."""
     dense = {"kept": 4096, "bits": 32, "steps": False}
+    multipliers = {f"lr_mult.{key}": factor for key, factor in factors.items()}
+    workload = replace(tiny, optimizer={**tiny.optimizer, **multipliers})
     plain, signs = (
-        simulate(network(1, 2), tiny, accel=[("demo", dense | {"signs": on})], iterations=1)
+        simulate(network(1, 2), workload, accel=[("demo", dense | {"signs": on})], iterations=1)
         for on in (False, True)
     )
     before = tiny.model(plain.simulation.experiment.seed).parameters
     rate = np.float32(tiny.optimizer["learning_rate"])
-    for start, moved, signed in zip(before, plain.parameters, signs.parameters, strict=True):
-        assert np.allclose(signed, start + rate * np.sign(moved - start), atol=1e-7)
+    ends = zip(before, plain.parameters, signs.parameters, strict=True)
+    for key, (start, moved, signed) in enumerate(ends):
+        step = np.float32(factors.get(key, 1.0)) * rate * np.sign(moved - start)
+        assert np.allclose(signed, start + step, atol=1e-7)

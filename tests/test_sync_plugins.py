@@ -149,6 +149,24 @@ def test_mixedsync_accepts_optimizers_with_their_options(
         simulate(network(2), tiny, ("mixedsync", bad))
 
 
+@pytest.mark.needs("mixedsync")
+@pytest.mark.parametrize("chosen", [{"name": "sgd"}, {"name": "adam", "learning_rate": 0.003}])
+def test_mixedsync_optimizers_keep_the_workloads_settings(
+    chosen: dict[str, Any], network: Build, tiny: Workload, simulate: Build
+) -> None:
+    """And its learning rate, if they are the workload's own."""
+    own = {
+        "name": "sgd", "learning_rate": 0.02, "wd": 0.1, "clip_gradient": 0.01,
+        "lr_mult.0": 0.5, "wd_mult.1": 3.0,
+        "schedule.factor.step": 2, "schedule.factor.factor": 0.5,
+    }  # fmt: skip
+    options = {**chosen, "optimizer": chosen["name"]}
+    del options["name"]
+    mixed = simulate(network(2), replace(tiny, optimizer=own), ("mixedsync", options))
+    plain = simulate(network(2), replace(tiny, optimizer=own | chosen))
+    assert close(mixed.parameters, plain.parameters, 1e-6)
+
+
 # ---- ESync ----
 
 UNEVEN = [(0.01, 1.0, 1.0), (1.0, 0.01, 1.0)]

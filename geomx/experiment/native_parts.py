@@ -16,7 +16,7 @@ from geomx import _core
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, PluginError
 from geomx.plugin.calling import one_line
-from geomx.plugin.parts import BySize, Native
+from geomx.plugin.parts import BySize, Native, common_options
 from geomx.plugin.selection import Selection
 
 
@@ -151,8 +151,6 @@ def optimizers(selection: Selection) -> list[_core.OptimizerFactory]:
 OF_SCRIPT: Mapping[str, Any] = {"name": "script", "learning_rate": 0.0}
 """The optimizer that sync policies are given if only the worker's script knows the real one."""
 
-_COMMON = ("learning_rate", "wd", "clip_gradient")
-
 
 def training_optimizers(
     cluster: Cluster, selection: Selection, optimizer: Mapping[str, Any]
@@ -183,12 +181,7 @@ def chosen_optimizers(
     policy = selection.sync_policy(cluster)
     brought = selection.optimizer()
     if brought is not None:
-        kept = {
-            option: value
-            for option, value in optimizer.items()
-            if option in _COMMON or option.startswith("schedule.")
-        }
-        optimizer = {"name": brought[0], **kept}
+        optimizer = {"name": brought[0], **common_options(optimizer)}
     return (
         policy.global_optimizer(optimizer, len(cluster.workers)),
         policy.local_optimizer(optimizer),

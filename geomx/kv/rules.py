@@ -35,17 +35,38 @@ def named(optimizer: Any) -> str:
     return given if isinstance(given, str) else type(given).__name__.lower()
 
 
-def checked_optimizer(optimizer: Any, options: Mapping[str, float]) -> str:
+_OF_SUMS = ("rescale_grad", "average")  # scripts scale their gradients by themselves
+
+
+def checked_optimizer(member: Member, optimizer: Any, options: Mapping[str, float]) -> str:
     """Return an optimizer as global servers take it; see `geomx.kv.KVStore.set_optimizer`.
 
     Raises:
-        ConfigError: They lack that optimizer or option.
+        ConfigError: They lack that optimizer or option; or the sync algorithm has workers update by
+            themselves, or chooses another optimizer.
     """
-    text = optimizer_text(optimizer_numbers(optimizer, options))
+    sync, _ = member.spec.sync
+    if member.policy.exchange == "parameters":
+        remedy = "every worker runs its own optimizer: see store.rhythm in docs/moving.md"
+        raise ConfigError("optimizer", named(optimizer), f"under sync={sync} {remedy}")
+    numbers = optimizer_numbers(optimizer, options)
+    text = optimizer_text(numbers)
     try:
         _core.Optimizer(text, 0)
     except ValueError as error:
         known = ", ".join(_core.optimizers())
         name = text.split("\n", 1)[0]
         raise ConfigError("optimizer", name, f"{error}; available: {known}") from error
+    chosen = member.policy.global_optimizer(numbers, len(member.spec.cluster.workers)) or {}
+    other = [
+        str(value) if option == "name" else f"{option}={value}"
+        for option, value in chosen.items()
+        if option not in _OF_SUMS and numbers.get(option) != value
+    ]
+    if other:
+        remedy = (
+            f"the job's sync={sync} chooses {' '.join(other)}, and servers run what a script sets: "
+            f"set that in the script, or launch it without these options of sync={sync}"
+        )
+        raise ConfigError("optimizer", numbers["name"], remedy)
     return text

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from geomx.errors import ConfigError, GeomxError, NodeLost
+from geomx.errors import GeomxError, NodeLost
 from geomx.experiment.streaming import answered_whole
 from geomx.frameworks import tensors
 from geomx.kv.beginning import Beginning
@@ -16,7 +16,7 @@ from geomx.kv.departure import Departure
 from geomx.kv.ending import failing
 from geomx.kv.keys import Entry, Keys
 from geomx.kv.many import ManyKeys
-from geomx.kv.rules import checked_optimizer, global_rule, named
+from geomx.kv.rules import checked_optimizer, global_rule
 from geomx.kv.values import Key, devices, pairs, to_float32
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.member import Member, naming_the_lost
@@ -227,14 +227,10 @@ class KVStore(ManyKeys):
             options: Numbers, where `optimizer` is a name.
 
         Raises:
-            ConfigError: The global servers lack that optimizer or option; or workers update by
-                themselves under the job's sync algorithm.
+            ConfigError: The global servers lack that optimizer or option; or the job's sync
+                algorithm has workers update by themselves, or chooses another optimizer.
         """
-        sync, _ = self.member.spec.sync
-        if self.member.policy.exchange == "parameters":
-            remedy = "every worker runs its own optimizer: see store.rhythm in docs/moving.md"
-            raise ConfigError("optimizer", named(optimizer), f"under sync={sync} {remedy}")
-        text = checked_optimizer(optimizer, options)
+        text = checked_optimizer(self.member, optimizer, options)
         if self.is_master_worker:
             self.instruct("optimizer\n" + text)
 

@@ -347,6 +347,23 @@ def optimizer_text(optimizer: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+_COMMON = ("learning_rate", "wd", "clip_gradient", "begin_num_update")
+_COMMON_OF = ("schedule.", "lr_mult.", "wd_mult.")
+
+
+def common_options(optimizer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an optimizer that any other has too, to run that in its place.
+
+    These are its rate with schedule, decay and clipping, and the multipliers of keys; not how sums
+    of gradients are scaled, which sync policies decide.
+    """
+    return {
+        option: value
+        for option, value in optimizer.items()
+        if option in _COMMON or option.startswith(_COMMON_OF)
+    }
+
+
 def cut_evenly(shard: Shard, elements: int) -> list[Shard]:
     """Divide a shard into pieces of sizes as equal as possible, at the same offsets as GeoMX.
 

@@ -24,6 +24,7 @@ from geomx.errors import ConfigError
 from geomx.plugin import SyncPolicy
 from geomx.plugin.experiment import Experiment
 from geomx.plugin.hookspecs import hookimpl
+from geomx.plugin.parts import common_options
 from geomx.plugin.registration import Register
 
 
@@ -62,16 +63,14 @@ class MixedPolicy(SyncPolicy):
     def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any]:
         """Return an optimizer that applies the mean gradient of the party that pushed."""
         config = self.config
+        made = {**optimizer, "average": 1.0}
+        if config.learning_rate is not None:
+            made["learning_rate"] = config.learning_rate
         if config.optimizer is None:
-            made = {**optimizer, "average": 1.0}
-            if config.learning_rate is not None:
-                made["learning_rate"] = config.learning_rate
             return made
-        made = {
-            "name": config.optimizer,
-            "learning_rate": config.learning_rate or 0.1,
-            "average": 1.0,
-        }
+        made = {"name": config.optimizer, **common_options(made), "average": 1.0}
+        if config.learning_rate is None and config.optimizer != optimizer["name"]:
+            made["learning_rate"] = 0.1
         if config.momentum:
             made["momentum"] = config.momentum
         if config.variance:
