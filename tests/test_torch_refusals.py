@@ -244,3 +244,48 @@ def test_gradients_that_were_dropped_after_they_were_sent_are_refused(seed: int)
             backward(net, seed)
 
     everyone(body, {"east": 1})
+
+
+@pytest.mark.parametrize(
+    ("make", "option"),
+    [
+        (lambda p: torch.optim.SGD(p, lr=torch.tensor(0.1)), "lr"),
+        (lambda p: torch.optim.Adam(p, betas=tuple(torch.tensor([[0.8], [0.9]]))), "betas"),
+    ],
+    ids=["lr", "betas"],
+)
+def test_options_in_tensors_may_not_change_unnoticed(
+    make: Callable[[Any], Any], option: str, seed: int
+) -> None:
+    def body(store: kv.KVStore) -> None:
+        net = network()
+        inner = make(net.parameters())
+        optimizer = geomx.torch.Optimizer(inner, net, store=store)
+        train(optimizer, net, *data(seed), 2)
+        held = inner.param_groups[0][option]
+        (held if option == "lr" else held[1]).fill_(0.5)
+        with pytest.raises(GeomxError, match=r"options were changed.*update='worker'"):
+            train(optimizer, net, *data(seed), 1)
+
+    everyone(body, {"east": 1})
+
+
+def test_entries_of_groups_that_are_no_options_do_not_matter(seed: int) -> None:
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net = network()
+        groups = [
+            {"params": list(net[0].named_parameters())},  # their names are an entry, too
+            {"params": list(net[2].named_parameters()), "name": "head"},
+        ]
+        inner = torch.optim.SGD(groups, lr=0.1)
+        optimizer = geomx.torch.Optimizer(inner, net, store=store)
+        share = slice(optimizer.rank, None, optimizer.workers)
+        for step in range(4):
+            values = train(optimizer, net, *(each[share] for each in data(seed)), 1)
+            inner.param_groups[0]["note"] = step
+        return values
+
+    net = network()
+    expected = train(SGD(net.parameters()), net, *data(seed), 4)
+    for values in everyone(body, BOTH):
+        assert_same(values, expected, NEAR)

@@ -14,7 +14,7 @@ import torch
 from geomx.errors import ConfigError, GeomxError
 
 _ELSEWHERE = "let every worker update instead: geomx.torch.Optimizer(..., update='worker')"
-_BY_GROUP = ("lr", "weight_decay", "params", "initial_lr")  # may differ between parameter groups
+_BY_GROUP = ("lr", "weight_decay", "params")  # may differ between parameter groups
 _HOW = ("foreach", "fused", "capturable", "differentiable")  # do not change the result
 
 
@@ -64,9 +64,14 @@ def keeps_state(numbers: Mapping[str, Any]) -> bool:
 
 
 def groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Return the parameter groups of `optimizer`, without options that do not change the result."""
+    """Return the parameter groups of `optimizer` as they are now.
+
+    They have the options on which its result depends, and no notes of scripts or schedulers. Later
+    changes do not show, also those of tensors that hold options.
+    """
+    kept = [option for option in optimizer.defaults if option not in _HOW]
     return [
-        {option: value for option, value in group.items() if option not in _HOW}
+        {"params": group["params"], **{option: _plain(group.get(option)) for option in kept}}
         for group in optimizer.param_groups
     ]
 
@@ -86,6 +91,13 @@ def check_told(optimizer: torch.optim.Optimizer, told: list[dict[str, Any]] | No
             "the optimizer's options were changed, which global servers do not notice: "
             "geomx.torch.Optimizer(..., update='worker') steps here"
         )
+
+
+def _plain(value: Any) -> Any:
+    """Return an option, with numbers in place of tensors."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
 def _sgd(name: str, group: Mapping[str, Any]) -> dict[str, Any]:
