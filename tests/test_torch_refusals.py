@@ -289,3 +289,26 @@ def test_entries_of_groups_that_are_no_options_do_not_matter(seed: int) -> None:
     expected = train(SGD(net.parameters()), net, *data(seed), 4)
     for values in everyone(body, BOTH):
         assert_same(values, expected, NEAR)
+
+
+@pytest.mark.parametrize(
+    "sync", [("fsa", {}), pytest.param(("hfa", {}), marks=pytest.mark.needs("hfa"))], ids=str
+)
+@pytest.mark.parametrize("made", range(4))
+def test_the_last_of_steps_is_where_it_was_before_a_checkpoint(
+    made: int, sync: Any, seed: int
+) -> None:
+    def body(store: kv.KVStore) -> None:
+        net = network()
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, steps=2, store=store)
+        state = optimizer.state_dict()
+        optimizer.load_state_dict(state | {"geomx": {"step": made - 1}})
+        assert (optimizer.made, optimizer.done) == (made, made >= 2)
+        while not optimizer.done:
+            train(optimizer, net, *data(seed), 1)
+        assert optimizer.made == max(made, 2)
+        with pytest.raises(GeomxError, match="the last step has been made"):
+            optimizer.step()
+        net.load_state_dict(network().state_dict())  # it is no longer trained
+
+    everyone(body, BOTH, sync)

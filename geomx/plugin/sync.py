@@ -354,4 +354,4 @@ class Stepwise(WorkerSync):
 
     def finished(self, step: int) -> bool:
         """See `WorkerSync.finished`."""
-        return step + 1 == self.steps
+        return step + 1 >= self.steps

@@ -268,7 +268,10 @@ class Optimizer(Wrapper):
         own = state.pop(_STATE, None)
         self.inner.load_state_dict(state)
         if own is not None:
-            self._steps.step, self._begun = own["step"], False
+            self._steps.follow(own["step"])
+            self._begun = False
+            if self._steps.last:
+                self._waiting.end()
         self._choose()
         if self._kept_away and own:
             restore(self._store, self._server_text, own)

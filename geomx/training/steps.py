@@ -103,6 +103,17 @@ class Steps:
         self.last = step is None
         self.step = -1 if step is None else step - 1
 
+    def follow(self, step: int) -> None:
+        """Continue after a step that an earlier process has made with a checkpoint of this worker.
+
+        Where a coordinator plans the steps, the policy counts them anew.
+
+        Args:
+            step: Its number; -1 if none was made.
+        """
+        self.step = step
+        self.last = self.last or (step >= 0 and not self.consults and self.sync.finished(step))
+
     def reach(self, rounds: Sequence[tuple[int, int]]) -> None:
         """Let the next step be the one that follows what other parties have synchronised.
 
