@@ -7,6 +7,7 @@ import gc
 import pickle
 import warnings
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,67 @@ def test_parameters_may_be_frozen_and_unfrozen_after_wrapping(
     expected = gradually(SGD(net.parameters()), net, *data(seed))
     for values in everyone(body, {"east": 1, "west": 1}, sync):
         assert_same(values, expected, NEAR)
+
+
+class Constants(torch.nn.Module):
+    """A model that holds numbers which are not trained, of types that float32 may round."""
+
+    def __init__(self, seed: int, count: int = 2**24) -> None:
+        super().__init__()
+        self.net = network(seed)
+        self.net[0].requires_grad_(False)
+        self.exact = torch.nn.Parameter(torch.tensor([seed / 3, 1e-3], dtype=torch.float64), False)
+        self.count = torch.nn.Parameter(torch.tensor([count, -3 * seed]), False)
+
+
+@pytest.fixture
+def party_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make this process the only one of a group, as which all its threads count."""
+    monkeypatch.setattr(torch.distributed, "new_group", lambda: None)
+    group = {"init_method": f"file://{tmp_path}/meeting", "rank": 0, "world_size": 1}
+    torch.distributed.init_process_group("gloo", **group)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def wrap(ddp: bool, model: Any, store: kv.KVStore) -> None:
+    if ddp:
+        geomx.torch.PartyHook(model, store).close()
+    else:
+        geomx.torch.Optimizer(SGD(model.parameters()), model, store=store)
+
+
+@pytest.mark.usefixtures("party_of_one")
+@pytest.mark.parametrize("ddp", [False, True])
+def test_all_parameters_start_from_the_first_workers(ddp: bool) -> None:
+    """Also those that are never exchanged, of which the first keeps what float32 would round."""
+
+    def body(store: kv.KVStore) -> dict[str, Any]:
+        model = Constants(1 + store.global_rank)
+        wrap(ddp, model, store)
+        return model.state_dict()
+
+    start = Constants(1).state_dict()
+    for rank, values in enumerate(everyone(body, {"east": 1, "west": 1})):
+        for name, value in values.items():
+            expected = start[name] if rank == 0 else start[name].float().to(value.dtype)
+            assert torch.equal(value, expected), (rank, name)
+
+
+@pytest.mark.usefixtures("party_of_one")
+@pytest.mark.parametrize("ddp", [False, True])
+def test_whole_numbers_that_other_workers_cannot_have_are_refused(ddp: bool) -> None:
+    def body(store: kv.KVStore) -> None:
+        model = Constants(1, 2**24 + 1)
+        if store.num_all_workers > 1:
+            with pytest.raises(GeomxError, match=r"parameter count has 16777217, .*buffer"):
+                wrap(ddp, model, store)
+        else:
+            wrap(ddp, model, store)
+        assert model.count[0] == 2**24 + 1
+
+    everyone(body, {"east": 1, "west": 1})
+    everyone(body, {"east": 1})
 
 
 # ---- unused parameters ----

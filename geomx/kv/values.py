@@ -113,21 +113,25 @@ def to_float32(key: Key, value: Any) -> NDArray[np.float32]:
                 f"key {key!r}: {first} is too large for float32, the type in which values are "
                 "sent: push smaller values"
             )
-    elif array.size and not -_WHOLE <= int(array.min()) <= int(array.max()) <= _WHOLE:
-        wrong = ~_held(array, cast)
-        if wrong.any():
+    else:
+        rounded = first_rounded(array)
+        if rounded is not None:
             raise GeomxError(
-                f"key {key!r}: {array[wrong][0]} of {array.dtype} would be rounded to float32, the "
+                f"key {key!r}: {rounded} of {array.dtype} would be rounded to float32, the "
                 "type in which values are sent: push array.astype(numpy.float32) if it may be"
             )
     return cast
 
 
-def _held(array: NDArray[Any], cast: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Return which integers of `array` are the same numbers in `cast`."""
+def first_rounded(array: NDArray[Any]) -> Any:
+    """Return the first integer of an array that float32 would round; None if there is none."""
+    narrow = array.dtype == np.bool_ or not array.size
+    if narrow or -_WHOLE <= int(array.min()) <= int(array.max()) <= _WHOLE:
+        return None
+    cast = array.astype(np.float32)
     inside = cast < 2.0 ** np.iinfo(array.dtype).max.bit_length()  # others cannot be cast back
-    held: NDArray[np.bool_] = inside & (np.where(inside, cast, 0).astype(array.dtype) == array)
-    return held
+    held = inside & (np.where(inside, cast, 0).astype(array.dtype) == array)
+    return None if held.all() else array[~held][0]
 
 
 def narrow(target: Any) -> str:

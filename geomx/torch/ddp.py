@@ -32,7 +32,7 @@ import torch.distributed as dist
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.torch_exchange import TensorExchange
-from geomx.torch.exchange import NO_WEIGHTS, claimed, shaped
+from geomx.torch.exchange import NO_WEIGHTS, check_whole, claimed, introduce
 from geomx.training.steps import Steps
 
 
@@ -40,10 +40,10 @@ class PartyHook:
     """The state of DDP's communication hook in one process of a party; `average` is the hook.
 
     Created by all processes of a party, after ``init_process_group`` and before DDP wraps `model`;
-    all processes then have the model of the first party. Every process keeps its own optimizer: the
-    models stay equal, since all processes get the same gradients. The job's network has one worker
-    per party, and all parties have the same number of processes: ``geomx launch ... -- torchrun ...
-    train.py``.
+    all processes then have the parameters of the first party's model, and parties their own
+    buffers. Every process keeps its own optimizer: the models stay equal, since all processes get
+    the same gradients. The job's network has one worker per party, and all parties have the same
+    number of processes: ``geomx launch ... -- torchrun ... train.py``.
 
     Args:
         model: The model to train.
@@ -55,6 +55,7 @@ class PartyHook:
 
     Raises:
         ConfigError: The job's sync policy does not exchange gradients of all parties together.
+        GeomxError: Other parties cannot have a parameter's whole numbers (`check_whole`).
         NodeLost: A node of the job died.
     """
 
@@ -66,9 +67,9 @@ class PartyHook:
         self._store: kv.KVStore | None = None
         self._exchange: TensorExchange | None = None
         self._steps: Steps | None = None
-        trained = [each for each in model.parameters() if each.requires_grad]
         # The party's rank and the number of parties, on a device from which NCCL can broadcast.
-        place = torch.zeros(2, dtype=torch.int64, device=trained[0].device)
+        device = next(each.device for each in model.parameters() if each.requires_grad)
+        place = torch.zeros(2, dtype=torch.int64, device=device)
         if dist.get_rank() == 0:
             self._store = store or kv.create()
             if self._store.member.late or self._store.rounds:
@@ -77,21 +78,28 @@ class PartyHook:
             self._steps = _checked_steps(self._store)
             self._exchange = claimed(self._store, copy=True)
             place[0], place[1] = self._store.global_rank, self._store.num_all_workers
-        self._introduce(trained)
+        self._introduce(dict(model.named_parameters()))
         dist.broadcast(place, 0, group=self._inside)
         party, self._parties = place.tolist()
         self._held: list[_Bucket] = []  # in a simulation, those that were pushed
         self.rank = party * self._here + dist.get_rank()
         self.processes = self._parties * self._here
 
-    def _introduce(self, parameters: list[torch.Tensor]) -> None:
-        """Start all processes from the first party's values; the n-th parameter has key n."""
-        self._keys = {id(parameter): key for key, parameter in enumerate(parameters)}
+    def _introduce(self, named: dict[str, torch.Tensor]) -> None:
+        """Start all processes from the first party's values.
+
+        The n-th parameter that is trained has key n. Frozen ones have the keys after these, and
+        come later, so that shards and servers of the others do not depend on them.
+        """
+        ordered = sorted(named.values(), key=lambda each: not each.requires_grad)
+        trained = sum(each.requires_grad for each in ordered)
+        keyed = list(enumerate(ordered))
+        self._keys = {id(parameter): key for key, parameter in keyed[:trained]}
         if self._store is not None and self._exchange is not None:
-            self._store.init(list(range(len(parameters))), list(map(shaped, parameters)))
-            for key, parameter in enumerate(parameters):
-                self._exchange.pull(key, [parameter])
-        for parameter in parameters:
+            check_whole(self._store, named)
+            introduce(self._store, self._exchange, dict(keyed[:trained]), range(trained))
+            introduce(self._store, self._exchange, dict(keyed[trained:]), ())
+        for parameter in ordered:
             dist.broadcast(parameter.detach(), 0, group=self._inside)
 
     def close(self) -> None:
@@ -151,8 +159,8 @@ class PartyHook:
             _begin(self._steps)
         scale = float(self._steps.scale)
         for key, gradient in bucket.pieces:
-            scaled = gradient if scale == 1.0 else gradient * scale
-            self._exchange.push(key, scaled, priority=-key)
+            sent = gradient if scale == 1.0 else gradient * scale
+            self._exchange.push(key, sent, priority=-key)
         self._pushed()
 
     def _pull(self, bucket: "_Bucket") -> None:

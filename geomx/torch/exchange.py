@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
+from geomx.kv.values import Key, first_rounded
 from geomx.live.torch_exchange import TensorExchange, on_host
 from geomx.virtual.torch_exchange import SimulatedTensorExchange
+
+K = TypeVar("K", bound=Key)
 
 NO_WEIGHTS = (
     "this worker cannot continue what it or its job had begun: the servers do not have the "
@@ -21,6 +27,52 @@ NO_WEIGHTS = (
 def shaped(tensor: torch.Tensor) -> NDArray[np.float32]:
     """Return `on_host` in the tensor's shape, as an initial value for a store."""
     return on_host(tensor).reshape(tuple(tensor.shape))
+
+
+def check_whole(store: kv.KVStore, named: Mapping[str, torch.Tensor]) -> None:
+    """Check that other workers can have the whole numbers of a model, which start as float32.
+
+    Args:
+        store: Store of a worker.
+        named: The model's parameters by name.
+
+    Raises:
+        GeomxError: float32 would round one.
+    """
+    for name, parameter in named.items() if store.num_all_workers > 1 else ():
+        if parameter.is_floating_point() or parameter.is_complex():
+            continue
+        rounded = first_rounded(parameter.detach().cpu().numpy())
+        if rounded is not None:
+            raise GeomxError(
+                f"parameter {name} has {rounded}, which would be rounded to float32, the type in "
+                "which all workers get the first worker's model: make it a buffer "
+                "(register_buffer), which stays with each worker"
+            )
+
+
+def introduce(
+    store: kv.KVStore,
+    exchange: TensorExchange,
+    parameters: Mapping[K, torch.Tensor],
+    trained: Collection[K],
+) -> None:
+    """Give parameters keys, and set them to the first worker's values.
+
+    The first worker's own stay as they are where they are not trained, also if float32 would round
+    them; not if servers have the values of an earlier process.
+
+    Args:
+        store: Store of a worker.
+        exchange: Its exchange.
+        parameters: The parameters by key.
+        trained: Keys of those that are exchanged later.
+    """
+    store.init(list(parameters), [shaped(parameter) for parameter in parameters.values()])
+    gives = store.is_master_worker and not store.member.late and not store.rounds
+    for key, parameter in parameters.items():
+        if key in trained or not gives:
+            exchange.pull(store.entry(key).key, [parameter])
 
 
 def claimed(store: kv.KVStore, copy: bool) -> TensorExchange:

@@ -27,7 +27,7 @@ from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_opt
 from geomx.plugin.parts import optimizer_text
 from geomx.torch.answers import elements, expect, sent
 from geomx.torch.checkpoints import fetched, restore
-from geomx.torch.exchange import NO_WEIGHTS, checked, claimed, shaped
+from geomx.torch.exchange import NO_WEIGHTS, check_whole, checked, claimed, introduce
 from geomx.torch.numbers import check_told, groups, keeps_state, translated
 from geomx.torch.slots import OWN_CHANGED, Slot, check_still_frozen, frozen, trained, weakly
 from geomx.torch.waiting import watching
@@ -62,8 +62,8 @@ class Optimizer(Wrapper):
 
     Raises:
         ConfigError: Servers cannot run `optimizer`, or the policy does not allow `update`.
-        GeomxError: `optimizer` has tensors that are no parameters of `model`, or the process has
-            wrapped an optimizer already.
+        GeomxError: `optimizer` has tensors that are no parameters of `model`, the process has
+            wrapped an optimizer already, or float32 would round whole numbers of a parameter.
         NodeLost: A node of the job died.
     """
 
@@ -304,10 +304,8 @@ class Optimizer(Wrapper):
 
     def _introduce(self, named: Mapping[str, torch.Tensor]) -> None:
         """Give every parameter a key, and set it to the first worker's value."""
-        names = list(named)
-        self._store.init(names, [shaped(parameter) for parameter in named.values()])
-        for name, parameter in named.items():
-            self._exchange.pull(self._store.entry(name).key, [parameter])
+        check_whole(self._store, named)
+        introduce(self._store, self._exchange, named, {slot.name for slot in self._slots})
         if self._store.rounds:
             self._steps.resume(self._store.rounds)
         self._store.load_states()
