@@ -133,6 +133,25 @@ def test_keys_that_would_not_be_exchanged_are_refused(given: str, sentence: str)
     laws.everyone(train, {"east": 1}, ("diloco", {"tau": 1}))
 
 
+@pytest.mark.needs("hfa")
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_the_mean_of_equal_values_in_half_precision_is_that_value(kind: str, seed: int) -> None:
+    """Of three workers, each of which sends a third, which half precision would round."""
+    laws = pytest.importorskip("tests.torch_laws")
+    drawn = np.random.default_rng(seed).standard_normal(200, np.float32).astype(np.float16)
+    drawn = drawn if kind == "float16" else laws.torch.from_numpy(drawn).bfloat16()
+
+    def train(store: kv.KVStore) -> Any:
+        value = drawn.copy() if kind == "float16" else drawn.clone()
+        store.init("w", value)
+        for _ in (rhythm := store.rhythm(2)):
+            rhythm.exchange({"w": value})
+        return value
+
+    for value in laws.everyone(train, {"east": 3}, ("hfa", {"k1": 1, "k2": 1})):
+        assert (value == drawn).all()
+
+
 def test_exchanges_that_would_go_wrong_are_refused(tiny: Workload, seed: int) -> None:
     """Without steps of the rhythm, and under an algorithm that adds up what is pushed."""
     laws = pytest.importorskip("tests.torch_laws")

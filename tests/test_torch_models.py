@@ -325,6 +325,28 @@ def test_whole_numbers_that_other_workers_cannot_have_are_refused(ddp: bool) -> 
     everyone(body, {"east": 1})
 
 
+# ---- half precision ----
+
+
+@pytest.mark.needs("hfa")
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
+def test_the_mean_of_equal_models_in_half_precision_is_that_model(kind: Any) -> None:
+    """Of three workers, each of which sends a third, which half precision would round."""
+
+    def body(store: kv.KVStore) -> tuple[Any, Any]:
+        net = network().to(kind)
+        before = copy.deepcopy(net.state_dict())
+        inner = torch.optim.SGD(net.parameters(), lr=0.0)
+        optimizer = geomx.torch.Optimizer(inner, net, store=store)
+        for _ in range(2):
+            net(data(0)[0].to(kind)).sum().backward()
+            optimizer.step()
+        return before, net.state_dict()
+
+    for before, after in everyone(body, {"east": 3}, ("hfa", {"k1": 1, "k2": 1})):
+        assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
 # ---- unused parameters ----
 
 

@@ -32,7 +32,7 @@ import torch.distributed as dist
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.torch_exchange import TensorExchange
-from geomx.torch.exchange import NO_WEIGHTS, check_whole, claimed, introduce
+from geomx.torch.exchange import NO_WEIGHTS, check_whole, claimed, introduce, scaled
 from geomx.training.steps import Steps
 
 
@@ -159,7 +159,7 @@ class PartyHook:
             _begin(self._steps)
         scale = float(self._steps.scale)
         for key, gradient in bucket.pieces:
-            sent = gradient if scale == 1.0 else gradient * scale
+            sent = gradient if scale == 1.0 else scaled(gradient, scale)
             self._exchange.push(key, sent, priority=-key)
         self._pushed()
 

@@ -27,7 +27,7 @@ from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_opt
 from geomx.plugin.parts import optimizer_text
 from geomx.torch.answers import elements, expect, sent
 from geomx.torch.checkpoints import fetched, restore
-from geomx.torch.exchange import NO_WEIGHTS, check_whole, checked, claimed, introduce
+from geomx.torch.exchange import NO_WEIGHTS, check_whole, checked, claimed, introduce, scaled
 from geomx.torch.numbers import check_told, groups, keeps_state, translated
 from geomx.torch.slots import OWN_CHANGED, Slot, check_still_frozen, frozen, trained, weakly
 from geomx.torch.waiting import watching
@@ -367,7 +367,7 @@ class Optimizer(Wrapper):
         slot.check_dense()
         slot.sent, slot.version = gradient, gradient._version
         scale = float(self._steps.scale)
-        self._send(slot, gradient if scale == 1.0 else gradient * scale)
+        self._send(slot, gradient if scale == 1.0 else scaled(gradient, scale))
 
     def _send(self, slot: Slot, tensor: torch.Tensor, absent: bool = False) -> None:
         last = self._steps.last
@@ -386,7 +386,7 @@ class Optimizer(Wrapper):
         if self._syncs and not self._by_gradients:
             for slot in sent(self._slots, flights):
                 # A copy: the answer overwrites the parameter, and late pieces may not have left.
-                self._send(slot, slot.parameter.detach() * float(self._steps.scale))
+                self._send(slot, scaled(slot.parameter.detach(), float(self._steps.scale)))
         if flights is not None or (self._syncs and not self._in_worker):
             expect(self._waiting, self._slots, flights)
         if not self._syncs:
