@@ -169,7 +169,7 @@ def test_a_wrong_layout_is_named(layout: tuple[Any, ...], words: str) -> None:
 
 # ---- lowbit, sparseloco, demo ----
 
-SIZES = (400, 999, 12_800, 131_072, 1_000_003)
+SIZES = (40, 400, 999, 12_800, 131_072, 1_000_003)
 
 
 def messages(elements: int, chunk: int, bits: int, item: int) -> int:
@@ -260,7 +260,7 @@ def transformed(elements: int, times: int = 1) -> int:
     """Return DeMo's bytes: equal chunks of up to 4,096, of which 32 coefficients are sent."""
     chunks = math.ceil(elements / 4096)
     span = math.ceil(math.ceil(elements / chunks) / 8) * 8
-    kept = max(1, span * 32 // 4096 * times)
+    kept = min(span, max(1, span * 32 // 4096) * times)
     width = 6 + (math.ceil(span / 64) - 1).bit_length()
     return messages(elements, span, 0, 2 * kept + math.ceil(kept * width / 8))
 

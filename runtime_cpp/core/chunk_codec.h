@@ -45,9 +45,9 @@ struct ChunkShare {
     const std::uint64_t chunks = std::max<std::uint64_t>(1, (elements + longest - 1) / longest);
     return std::max<std::uint64_t>(8, ((elements + chunks - 1) / chunks + 7) / 8 * 8);
   }
-  // The number of elements that are sent of a chunk: 1 to all.
+  // The number of elements that are sent of a chunk: `times` as many as of a push, which is at least 1, up to all.
   std::uint64_t KeptOf(std::uint64_t span) const {
-    return std::clamp<std::uint64_t>(span * kept / longest * times, 1, span);
+    return std::min(span, std::max<std::uint64_t>(1, span * kept / longest) * times);
   }
 };
 
