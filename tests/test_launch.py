@@ -198,3 +198,34 @@ def test_a_job_whose_workers_all_fail_in_their_first_step_names_the_first(tmp_pa
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert re.search(r"^node \S+ was lost: exit status 1: .* results up to then", done.stderr, re.M)
+
+
+MEETING = """
+import os, signal, time
+from pathlib import Path
+import numpy as np
+import geomx.kv
+
+store = geomx.kv.create("dist_sync")
+store.init(0, np.zeros(4))
+store.barrier()
+for step in range(store.rounds, 40):
+    if store.global_rank == 2 and not Path("killed").exists():
+        Path("killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    store.push(0, np.ones(4))
+    store.pull(0)
+    time.sleep(0.02)
+store.barrier()
+print("met", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_restarted_script_meets_the_others_at_their_barrier(tmp_path: Path) -> None:
+    """It comes to the first barrier again, which the others have passed, and passes it as well."""
+    done = launched(tmp_path, command=[sys.executable, "-c", MEETING])
+    assert done.returncode == 0, done.stderr
+    assert "was killed by SIGKILL: restart 1 of 3" in done.stderr
+    logs = {log.name: log.read_text() for log in tmp_path.rglob("*worker*.log")}
+    assert {text.splitlines()[-1] for text in logs.values()} == {"met"}, logs

@@ -48,19 +48,28 @@ class Barriers {
     }
     return std::nullopt;
   }
+  // All that take part have come to `barrier`.
+  void Release(Waiting::iterator barrier) {
+    released_ = std::max(released_, barrier->first);
+    waiting_.erase(barrier);
+  }
+  // Whether the others have gone on from a barrier, and will not come to it again: a worker that comes to it
+  // now has come back, or joins late, and would wait for ever.
+  bool Passed(Round round) const { return round <= released_; }
   // A worker waits no more.
   void Leave(NodeId worker) {
     for (auto& [round, waiting] : waiting_) waiting.erase(worker);
   }
   // A new process of a worker begins with the first barrier.
   void Renew(NodeId worker) { last_.erase(worker); }
-  void Exchange(Archive& archive) { archive(waiting_, last_); }
+  void Exchange(Archive& archive) { archive(waiting_, last_, released_); }
 
  private:
   static constexpr int kMost = 64;
 
   Waiting waiting_;
   std::map<NodeId, Round> last_;  // the last that each worker came to
+  Round released_ = 0;            // the last that was released
 };
 
 }  // namespace geomx

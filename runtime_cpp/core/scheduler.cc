@@ -273,17 +273,17 @@ class Scheduler final : public RoleLogic {
     if (!Release(round)) CheckLeft(now);
   }
 
-  // Releases a barrier if all workers have come; with NodeConfig::continues, all that take part.
-  // Returns whether it did.
+  // Releases a barrier if all workers have come; with NodeConfig::continues, all that take part, now or when
+  // the others passed it. Returns whether it did.
   bool Release(Round round) {
     const auto found = barriers_.all().find(round);
     const auto& waiting = found->second;
     const bool all = node_.config().continues
-                         ? !waiting.empty() && Present(&waiting) == Present()
+                         ? barriers_.Passed(round) || (!waiting.empty() && Present(&waiting) == Present())
                          : waiting.size() >= workers_;
     if (!all) return false;
     for (const NodeId worker : waiting) node_.Send(worker, ControlMessage(Kind::kRelease, {}, round));
-    barriers_.all().erase(found);
+    barriers_.Release(found);
     return true;
   }
 

@@ -409,6 +409,33 @@ TEST(BarriersWaitForWorkersWhoseServerIsThere) {
   CHECK(scheduler.Releases(there.front()));
 }
 
+// A new process of a worker counts barriers from the first, which the others have passed: it passes that one
+// as well, and all meet at the next.
+TEST(ReturningWorkersPassBarriersThatTheOthersHavePassed) {
+  Plan plan;
+  plan.continues = true;
+  const Cluster cluster(1, plan);
+  Scheduler scheduler(cluster, {});
+  const NodeId back = cluster.workers.back();
+  const auto come = [&](Round round) {
+    for (const NodeId worker : cluster.workers) {
+      if (worker != back) scheduler.Say(worker, ControlMessage(Kind::kBarrier, {}, round));
+    }
+  };
+  come(1);
+  scheduler.Say(back, ControlMessage(Kind::kBarrier, {}, 1));
+  for (const NodeId worker : cluster.workers) CHECK(scheduler.Releases(worker));
+  scheduler.node().HandleLinkDown(back, "killed", 1);
+  scheduler.Join(back);
+  scheduler.Say(back, ControlMessage(Kind::kReady));
+  scheduler.Say(back, ControlMessage(Kind::kBarrier, {}, 1));
+  CHECK(scheduler.Releases(back));
+  come(2);
+  for (const NodeId worker : cluster.workers) CHECK(!scheduler.Releases(worker));
+  scheduler.Say(back, ControlMessage(Kind::kBarrier, {}, 2));
+  for (const NodeId worker : cluster.workers) CHECK(scheduler.Releases(worker));
+}
+
 // A returning master repeats instructions, in case its predecessor had not sent them.
 TEST(RepeatedInstructionsOfAReturningMasterAreIgnored) {
   Plan plan;
