@@ -10,6 +10,7 @@
 // silence of others.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -40,6 +41,10 @@ class Membership {
   void Start(Time now);
   // Heartbeats begin, although the node does not start yet (live).
   void Beat(Time now);
+  // Heartbeats are due now: this process goes on for another, whose clock may have drifted from its own.
+  void BeatNow(Time now) {
+    if (next_beat_ != kNever) next_beat_ = std::min(next_beat_, now);
+  }
   void Stop() { stopped_ = true; }
   void Ready(Time now);
   void BeginIteration(Round iteration);

@@ -22,7 +22,7 @@ void Replay::Apply(std::span<const std::byte> body, Payload payload) {
     if (!body.empty() && static_cast<RecordKind>(body.front()) == RecordKind::kBegin) {
       handler_.OnBegin(JournalBegin::Read(body));
     }
-    now_ = TimeOf(body).value_or(now_);
+    if (const auto time = TimeOf(body)) now_ = *time + ahead_;
     Apply(record, std::move(payload));
   } catch (const std::logic_error& error) {
     throw JournalError(error.what());
@@ -47,7 +47,7 @@ void Replay::Apply(RecordReader& record, Payload payload) {
       return;
     case RecordKind::kMessage: {
       const auto from = record.Get<NodeId>();
-      now = record.Get<Time>();
+      now = TimeIn(record);
       const Message message = ReadMessage(record, std::move(payload));
       if (IsNumbered(message.header)) handler_.OnArrived(from);
       node_.HandleMessage(from, message, now);
@@ -55,14 +55,14 @@ void Replay::Apply(RecordReader& record, Payload payload) {
     }
     case RecordKind::kHold: {
       const auto from = record.Get<NodeId>();
-      const auto at = record.Get<Time>();
+      const auto at = record.Get<Time>();  // by which they are released in order, whatever the clock
       Message message = ReadMessage(record, std::move(payload));
       if (IsNumbered(message.header)) handler_.OnArrived(from);
-      held_.emplace(std::pair{at, records_}, Held{from, at, std::move(message)});
+      held_.emplace(std::pair{at, records_}, Held{from, at + ahead_, std::move(message)});
       break;
     }
     case RecordKind::kRelease: {
-      now = record.Get<Time>();
+      now = TimeIn(record);
       if (held_.empty()) throw JournalError("a message is handled that never arrived");
       const Held first = std::move(held_.begin()->second);
       held_.erase(held_.begin());
@@ -70,22 +70,22 @@ void Replay::Apply(RecordReader& record, Payload payload) {
       break;
     }
     case RecordKind::kSends: ApplySends(record); return;
-    case RecordKind::kTimeout: node_.HandleTimeout(now = record.Get<Time>()); break;
+    case RecordKind::kTimeout: node_.HandleTimeout(now = TimeIn(record)); break;
     case RecordKind::kHear: {
       const auto peer = record.Get<NodeId>();
-      node_.Hear(peer, now = record.Get<Time>());
+      node_.Hear(peer, now = TimeIn(record));
       break;
     }
     case RecordKind::kLinkMade: {
       const auto peer = record.Get<NodeId>();
-      node_.HandleLinkMade(peer, now = record.Get<Time>());
+      node_.HandleLinkMade(peer, now = TimeIn(record));
       handler_.OnLinkMade(peer);
       break;
     }
     case RecordKind::kLinkLost:
     case RecordKind::kLinkDown: {
       const auto peer = record.Get<NodeId>();
-      now = record.Get<Time>();
+      now = TimeIn(record);
       const std::string reason = record.Text();
       if (kind == RecordKind::kLinkLost) {
         node_.HandleLinkLost(peer, reason, now);
@@ -96,10 +96,10 @@ void Replay::Apply(RecordReader& record, Payload payload) {
       break;
     }
     case RecordKind::kReady:
-      node_.Ready(now = record.Get<Time>());
+      node_.Ready(now = TimeIn(record));
       handler_.OnReady();
       break;
-    case RecordKind::kResume: Resume(now = record.Get<Time>()); break;
+    case RecordKind::kResume: Resume(now = TimeIn(record)); break;
     case RecordKind::kReport: {
       const auto host = record.Get<NodeId>();
       const auto number = record.Get<std::uint32_t>();
@@ -111,13 +111,13 @@ void Replay::Apply(RecordReader& record, Payload payload) {
     }
     case RecordKind::kInitialise: Initialise(record, payload); break;
     case RecordKind::kInstruct: {
-      now = record.Get<Time>();
+      now = TimeIn(record);
       node_.Instruct(record.Text(), now);
       break;
     }
     case RecordKind::kIteration: node_.BeginIteration(record.Get<Round>()); break;
     case RecordKind::kLeave:
-      node_.Leave(now = record.Get<Time>());
+      node_.Leave(now = TimeIn(record));
       handler_.OnVerb(kind, 0);
       break;
     case RecordKind::kReceived: {
@@ -162,7 +162,7 @@ Message Replay::ReadMessage(RecordReader& record, Payload payload) const {
 }
 
 void Replay::Initialise(RecordReader& record, const Payload& payload) {
-  const auto now = record.Get<Time>();
+  const auto now = TimeIn(record);
   ShardInfo shard;
   shard.key = record.Get<Key>();
   shard.index = record.Get<std::uint32_t>();
@@ -210,18 +210,18 @@ void Replay::AddState(bool more, const Payload& payload) {
 void Replay::ApplyVerb(RecordKind kind, RecordReader& record) {
   Worker& worker = node_.worker();
   if (kind == RecordKind::kBarrier) {
-    worker.Barrier(record.Get<Time>());
+    worker.Barrier(TimeIn(record));
     return handler_.OnVerb(kind, 0);
   }
   if (kind == RecordKind::kCommand) {
-    const auto now = record.Get<Time>();
+    const auto now = TimeIn(record);
     const auto unless_given = record.Get<bool>();
     worker.Command(record.Text(), now, unless_given);
     return handler_.OnVerb(kind, 0);
   }
   const auto key = record.Get<Key>();
   if (kind == RecordKind::kDeclare) return Declare(key, record);
-  const auto now = record.Get<Time>();
+  const auto now = TimeIn(record);
   if (kind == RecordKind::kRequest) {
     worker.Request(key, now);
     return handler_.OnVerb(kind, key);

@@ -52,6 +52,9 @@ class Replay {
   // recorded one.
   void Apply(std::span<const std::byte> body, Payload payload);
 
+  // The node's clock is ahead by this of that by which the records were made (standby.h).
+  void SetAhead(Time ahead) { ahead_ = ahead; }
+
   std::uint32_t restarts() const { return restarts_; }  // recorded in the journal
   std::uint64_t records() const { return records_; }
   // The work that the node has done since the last call.
@@ -64,6 +67,7 @@ class Replay {
 
  private:
   void Apply(RecordReader& record, Payload payload);
+  Time TimeIn(RecordReader& record) const { return record.Get<Time>() + ahead_; }
   void AddState(bool more, const Payload& payload);
   void ApplyVerb(RecordKind kind, RecordReader& record);
   void Declare(Key key, RecordReader& record);
@@ -84,6 +88,7 @@ class Replay {
   std::deque<std::shared_ptr<kernels::Mark>> ends_;  // markers of work not resumed after yet
   std::vector<std::string> state_;  // of the next note, or the value of the next verb
   bool more_ = false;               // of the last part of it
+  Time ahead_ = 0;
   Time now_ = 0;                // of the latest record that has a time
   std::uint64_t records_ = 0;
   bool fresh_ = true;           // no call has been made to the node

@@ -128,7 +128,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   // node, until TakeOver.
   void StandBy(const NodeConfig& config, const std::map<NodeId, Address>& addresses,
                const std::optional<Shape>& shape, const std::string& congestion);
-  std::optional<std::uint64_t> Repeat(const Message& records) { return standby_->Take(records); }
+  std::optional<std::uint64_t> Repeat(const Message& records) { return standby_->Take(records, Now()); }
   // Takes the place of that process, as this incarnation of the node.
   void TakeOver(std::uint32_t incarnation);
   bool standing_by() const { return standby_ != nullptr; }

@@ -76,6 +76,7 @@ void Driver::TakeOver(std::uint32_t incarnation) {
   roster_incarnations_[name_] = incarnation;
   restarted_at_the_end_ = node_->stopped();
   node_->node().ForgetStandby(now);
+  node_->node().membership().BeatNow(now);
   GoOn(standby->replay());
   CallPeers();
   for (const Peer& peer : node_->config().peers) dirty_.insert(peer.id);

@@ -7,7 +7,7 @@
 
 namespace geomx::check {
 
-struct IgnoredReplay final : Replay::Handler {
+struct IgnoredReplay : Replay::Handler {
   void OnTaken(NodeId, const Message&) override {}
   void OnLinked(NodeId, Message) override {}
   void OnArrived(NodeId) override {}

@@ -159,5 +159,77 @@ TEST(TruncatedMessagesOfRecordsAreRefused) {
   }
 }
 
+// ---- clocks ----
+
+struct StartedAt final : check::IgnoredReplay {
+  void OnEvent(Event event, Time now) override {
+    if (event.kind == Event::Kind::kStarted) at = now;
+  }
+  Time at = 0;
+};
+
+// The clocks of two machines differ. After it has taken over, a standby has heartbeats and looks for silence
+// as the server would have, and knows when the run started.
+TEST(AStandbyGoesByItsOwnClock) {
+  constexpr Time kOnTheWay = kSecond / 20;
+  for (const Time ahead : {-500 * kSecond, Time{0}, 1000 * kSecond}) {
+    Plan plan;
+    plan.standbys = true;
+    plan.started = false;
+    plan.heartbeat_interval = kSecond / 10;
+    const check::Layout layout(plan);
+    const NodeConfig config = layout.Config(layout.globals.front());
+    RecordedNode primary(config);
+    primary.ReplicateTo(*config.standby);
+    Node copy(config);
+    StartedAt handler;
+    Standby standby(copy, handler);
+    const auto arrive = [&](Time now) {
+      primary.Commit();
+      while (const auto message = primary.PollTransmit(*config.standby, Lane::kReliable)) {
+        if (message->header.kind == Kind::kRecords) standby.Take(*message, now + ahead);
+      }
+    };
+    const Time start = 1000 * kSecond;
+    for (const NodeId server : layout.servers) primary.HandleLinkMade(server, start - 60 * kSecond);
+    arrive(start - 20 * kSecond);  // there was no connection to the standby before
+    primary.HandleMessage(layout.scheduler, check::Control(Kind::kStart, layout.scheduler), start);
+    arrive(start + kOnTheWay);
+    CHECK_EQ(handler.at, ahead == 0 ? start : start + kOnTheWay + ahead);
+    Time now = start;
+    for (; now < start + 100 * kSecond; now += plan.heartbeat_interval) {
+      for (const Peer& peer : config.peers) primary.Hear(peer.id, now);
+      primary.HandleTimeout(now);
+      arrive(now + 2 * kOnTheWay);
+    }
+    now += kSecond;  // it takes over
+    copy.ForgetStandby(now + ahead);
+    CHECK(copy.PollTimeout() <= now + ahead);
+    const auto suspects = [&] {
+      return std::ranges::any_of(config.peers, [&](const Peer& peer) { return copy.Suspects(peer.id); });
+    };
+    for (const Time end = now + 3 * kSecond; now < end; now += plan.heartbeat_interval) copy.HandleTimeout(now + ahead);
+    CHECK(!suspects());
+    CHECK(copy.HasHeartbeat(layout.scheduler));
+    for (const Time end = now + 3 * kSecond; now < end; now += plan.heartbeat_interval) copy.HandleTimeout(now + ahead);
+    CHECK(suspects());
+  }
+}
+
+// A clock that has drifted since does not delay heartbeats.
+TEST(HeartbeatsAreDueWhenAStandbyTakesOver) {
+  Plan plan;
+  plan.standbys = true;
+  plan.started = false;
+  plan.heartbeat_interval = kSecond;
+  const check::Layout layout(plan);
+  Node node(layout.Config(layout.globals.front()));
+  node.membership().BeatNow(5);
+  CHECK_EQ(node.PollTimeout(), kNever);  // it has not started
+  node.HandleMessage(layout.scheduler, check::Control(Kind::kStart, layout.scheduler), 100 * kSecond);
+  node.membership().BeatNow(90 * kSecond);
+  CHECK_EQ(node.PollTimeout(), 90 * kSecond);
+}
+
 }  // namespace
 }  // namespace geomx
