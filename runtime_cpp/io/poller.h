@@ -48,7 +48,7 @@ class Poller {
     int kept = 0;
     for (int i = 0; i < count; ++i) {
       if (events_[i].data.u64 == kTimer) {
-        armed_ = 0;  // it has fired: the next wait must arm it again
+        armed_ = kUnarmed;  // it has fired: the next wait must arm it again
         std::uint64_t expirations = 0;
         (void)!read(timer_.get(), &expirations, sizeof expirations);
       } else {
@@ -60,6 +60,7 @@ class Poller {
 
  private:
   static constexpr std::uint64_t kTimer = UINT64_MAX;
+  static constexpr Time kUnarmed = -1;  // no time to wait until, as 0 is one
 
   void Control(int operation, int fd, std::uint64_t id, std::uint32_t events) {
     epoll_event event{};

@@ -183,6 +183,14 @@ TEST(errors_of_the_kernel_are_reported) {
   CHECK_EQ(another, "cannot make an epoll and a timer: Too many open files");
 }
 
+// A wait until now returns, also when the one before has returned because its time had come.
+TEST(waits_until_now_return) {
+  Poller poller;
+  for (const Time until : {Time{0}, Time{0}, Now() + kMillisecond, Time{0}, Now(), Time{0}}) {
+    CHECK(poller.Wait(until).empty());
+  }
+}
+
 // A datagram contains its emulated time of arrival. Until then it uses memory, which must be bounded.
 TEST(waiting_datagrams_are_bounded) {
   const std::string token = "secret";
