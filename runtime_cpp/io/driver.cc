@@ -63,7 +63,10 @@ void Driver::Cycle() {
       datagrams_.Receive(kDatagramBudget, [&](Frame frame) {
         const NodeId from = frame.message.header.source;
         if (!started_ || node_->FindPeer(from) == nullptr) return false;
-        if (sessions_.IsCut(from)) return true;
+        if (sessions_.IsCut(from)) {
+          ++lost_messages_;
+          return false;
+        }
         Delay({.at = frame.arrives, .from = from, .message = std::move(frame.message)});
         return true;
       });

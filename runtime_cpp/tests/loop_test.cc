@@ -366,6 +366,51 @@ TEST(loop_best_effort_slices_are_datagrams) {
   CHECK_EQ(cluster.loops[Cluster::kServers + 1]->GetReport().lost_messages, std::uint64_t{4});
 }
 
+// Datagrams that a cut loses take none of the room for those that wait.
+TEST(loop_cuts_lose_datagrams_for_good) {
+  Cluster cluster;
+  cluster.Start();
+  Loop& global = *cluster.loops[Cluster::kGlobal];
+  const Address target = Resolve(global.address());
+  Datagrams sender(Bind("127.0.0.1", 0).datagrams, kToken, false);
+  Message message;
+  Header& header = message.header;
+  header.kind = Kind::kPush;
+  header.channel = 1;
+  header.source = Cluster::kServers;
+  header.merge_count = header.slices = 1;
+  header.shard_elements = header.total_rows = header.rows = 16'000;
+  message.payload = Payload::Copy(std::vector<std::byte>(64'000));
+  header.payload_bytes = 64'000;
+  const auto arrives = [&] {
+    const auto handled = [&] {
+      const Report report = global.GetReport();
+      return report.datagrams.received + report.datagrams.refused;
+    };
+    const std::uint64_t before = handled();
+    constexpr int kAtOnce = 2;  // a socket's buffer may be small
+    for (int i = 0; i < kAtOnce; ++i) sender.Send(Cluster::kGlobal, target, message, 0);
+    for (int tries = 0; handled() < before + kAtOnce && tries < 5000; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  global.Cut(Cluster::kServers);
+  while (global.GetReport().lost_messages * message.wire_bytes() < Datagrams::Bounds().of_one + (16u << 20)) {
+    const std::uint64_t before = global.GetReport().lost_messages;
+    arrives();
+    if (global.GetReport().lost_messages == before) {
+      check::Report(__FILE__, __LINE__, "datagrams are not lost");
+      break;
+    }
+  }
+  global.Heal(Cluster::kServers);
+  const std::uint64_t refused = global.GetReport().node.refused_slices;
+  for (int tries = 0; global.GetReport().node.refused_slices == refused && tries < 300; ++tries) arrives();
+  CHECK(global.GetReport().node.refused_slices > refused);  // by the node, which has them all
+  CHECK_EQ(global.GetReport().datagrams.refused, 0u);
+  cluster.Stop();
+}
+
 TEST(loop_join_errors_name_the_address) {
   Loop loop("127.0.0.1", 0, kToken);
   std::string address;
