@@ -53,7 +53,8 @@ enum Field : std::size_t {
 constexpr int kAboveBits = kOffsetBits - 32;
 
 const char* Inconsistency(const Header& header) {
-  if (header.payload_bytes > kMaxPayloadBytes) return "payload too large";
+  const bool records = header.kind == Kind::kRecords;  // each message to a server is a part of one to its standby
+  if (header.payload_bytes > (records ? kMaxRecordsBytes : kMaxPayloadBytes)) return "payload too large";
   if (header.channel > kMaxChannel) return "no such channel";
   const bool transfer = IsTransfer(header.kind);
   if (!transfer && header.channel != 0) return "control message off channel 0";

@@ -22,6 +22,7 @@ inline constexpr std::uint32_t kMagic = 0x31584d47;  // "GMX1" in memory order
 inline constexpr std::uint8_t kWireVersion = 6;
 inline constexpr std::size_t kHeaderBytes = 80;
 inline constexpr std::uint32_t kMaxPayloadBytes = 64u << 20;
+inline constexpr std::uint32_t kMaxRecordsBytes = kMaxPayloadBytes + (1u << 20);  // of a message, and of others before
 inline constexpr std::uint8_t kMaxChannel = 63;
 inline constexpr int kOffsetBits = 42, kStepsBits = 22;  // together a 64-bit number
 inline constexpr std::uint32_t kMaxSteps = (1u << kStepsBits) - 1;  // larger numbers are sent as this one
@@ -119,8 +120,8 @@ inline std::uint32_t LongestPayload(Kind kind) {
     case Kind::kInit:
     case Kind::kPush:
     case Kind::kValue:
-    case Kind::kRecords:
     case Kind::kRoster: return kMaxPayloadBytes;
+    case Kind::kRecords: return kMaxRecordsBytes;
     case Kind::kReport:
     case Kind::kReply: return 16u << 20;
     case Kind::kCommand: return 1u << 20;

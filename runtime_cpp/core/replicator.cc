@@ -11,7 +11,7 @@ constexpr std::size_t kMostSmall = 64 * 1024;  // bytes of records without paylo
 }  // namespace
 
 void Replicator::Add(std::span<const std::byte> body, const Payload& payload) {
-  if (body.size() + payload.size() > kMaxPayloadBytes - kMostSmall - 1024) {
+  if (body.size() + payload.size() > kMaxRecordsBytes - kMostSmall - 1024) {
     throw JournalError("a record of " + std::to_string(payload.size()) + " bytes is too long for a standby");
   }
   FieldWriter head;

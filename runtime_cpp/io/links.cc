@@ -196,7 +196,7 @@ void Sessions::Attach(Session& session, PeerLink& link) {
   link.session = &session;
   link.made = true;
   ++link.connections;
-  session.reader.set_max_payload(kMaxPayloadBytes);
+  session.reader.set_max_payload(kMaxRecordsBytes);
   session.reader.set_place([this, &session](const Header& header, Time arrives) {
     return handler_.Place(session, header, arrives);
   });

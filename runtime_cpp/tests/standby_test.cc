@@ -137,6 +137,23 @@ TEST(RecordsArriveAsTheyWereAdded) {
   CHECK(replicator.Confirm(replicator.committed()));
 }
 
+// What a server can receive, its standby can, with the records before it.
+TEST(RecordsOfTheLargestMessageArrive) {
+  Replicator replicator(1, 2);
+  const std::vector<std::byte> before(64 * 1024 - 9, std::byte{1}), body(kHeaderBytes + 13, std::byte{2});
+  replicator.Add(before, {});
+  replicator.Add(body, Payload::Phantom(kMaxPayloadBytes));
+  const auto message = replicator.Poll();
+  CHECK(message && message->payload.size() > kMaxPayloadBytes + before.size());
+  if (!message) return;
+  CHECK(message->header.payload_bytes <= LongestPayload(Kind::kRecords));
+  std::string error;
+  CHECK(ParseHeader(SerializeHeader(message->header), error).has_value());
+  Header other = message->header;
+  other.kind = Kind::kRoster;
+  CHECK(!ParseHeader(SerializeHeader(other), error));
+}
+
 TEST(TruncatedMessagesOfRecordsAreRefused) {
   Replicator replicator(1, 2);
   const std::vector<std::byte> body(20, std::byte{3}), bytes(50, std::byte{4});
