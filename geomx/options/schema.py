@@ -34,8 +34,8 @@ class RuntimeOptions:
     # node that is silent for longer is suspect (unless faults.suspect_s is set).
     failure_timeout_s: Annotated[float, Ge(0.1)] = 5.0
     # Upper bound on the payload bytes of a message, in both modes; an urgent message waits for at
-    # most one other.
-    frame_bytes: Annotated[int, Interval(ge=1024, le=1 << 30)] = 262144
+    # most one other. Parts of codecs that cannot be cut come on top, and a message holds 64 MiB.
+    frame_bytes: Annotated[int, Interval(ge=1024, le=32 << 20)] = 262144
     # true: a live step takes at least the workload's time divided by the worker's speed; false: it
     # runs as fast as this machine computes.
     pace: bool = True
