@@ -156,9 +156,33 @@ def stop(puppet: Puppet) -> None:
     puppet.server.send("stop")
 
 
+def blame_at_length(puppet: Puppet) -> None:
+    """Report a loss with a reason that fills the message: `members` would not hold it."""
+    name = "west"
+    longest = (64 << 10) - len(strings(name, ""))
+    puppet.scheduler.send("dead", strings(name, "a" * longest))
+
+
+def join_often(puppet: Puppet) -> None:
+    """Join a hundred thousand times."""
+    frames = [puppet.scheduler.raw("join", strings(NAMES[PUPPET], "", "127.0.0.1:9"))] * 1000
+    for _ in range(100):
+        puppet.scheduler.socket.sendall(b"".join(frames))
+
+
+def join_from(address: str) -> Callable[[Puppet], None]:
+    """Join with an address that all others are to be told."""
+
+    def join(puppet: Puppet) -> None:
+        puppet.scheduler.send("join", strings(NAMES[PUPPET], "", address))
+
+    return join
+
+
 ATTACKS = [
     announce_much, ask_for_keys, reply, come_to_barriers, blame("east0"), blame("global"),
-    blame("west"), instruct, initialise, push_for_all, stop,
+    blame("west"), instruct, initialise, push_for_all, stop, blame_at_length, join_often,
+    join_from("9" * 60_000), join_from("a.host.that.nobody.knows:9"),
 ]  # fmt: skip
 
 

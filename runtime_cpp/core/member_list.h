@@ -12,10 +12,28 @@
 
 #include "core/archive.h"
 #include "core/member_change.h"
+#include "core/message.h"
 #include "core/node_config.h"
 #include "core/types.h"
 
 namespace geomx {
+
+// Bytes of a text that one member says and all others are told: their messages must not become too long.
+inline constexpr std::size_t kMostText = 1024;
+
+// Why the address with which a member joins cannot be told to others; empty if it can.
+inline std::string WrongAddress(const std::string& address) {
+  if (!IsLine(address)) return "a join whose address is empty or has control characters";
+  return address.size() > kMostText ? "a join whose address is too long" : "";
+}
+
+// Cuts a reason, between two characters of UTF-8.
+inline void Shorten(std::string& reason) {
+  if (reason.size() <= kMostText) return;
+  std::size_t end = kMostText;
+  while (end > 0 && (static_cast<unsigned char>(reason[end]) & 0xc0) == 0x80) --end;
+  reason.resize(end);
+}
 
 class MemberList {
  public:
@@ -45,6 +63,12 @@ class MemberList {
   std::size_t absent() const { return absent_.size(); }
   const std::string& WhyAbsent(NodeId member) const { return absent_.at(member).reason; }
   bool IsJoining(NodeId member) const { return joining_.contains(member); }
+  // Whether this process of a member has joined, and is not lost: it says so once.
+  bool Repeats(NodeId member, std::uint32_t incarnation) const {
+    const auto known = incarnations_.find(member);
+    const bool there = IsJoining(member) || !IsAbsent(member);
+    return there && known != incarnations_.end() && known->second == incarnation;
+  }
   bool IsBack(NodeId member) const { return back_.contains(member); }  // its process is not the first
   // It will join later.
   void Await(const Peer& member) {

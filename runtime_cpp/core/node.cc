@@ -7,6 +7,12 @@
 #include "core/worker.h"
 
 namespace geomx {
+namespace {
+
+bool IsTooLong(const Header& header) { return header.payload_bytes > LongestPayload(header.kind); }
+std::string TooLong(Kind kind) { return std::string("a ") + KindName(kind) + " that is too long"; }
+
+}  // namespace
 
 Node::Node(NodeConfig config)
     : state_(std::move(config)),
@@ -40,9 +46,12 @@ void Node::HandleMessage(NodeId from, const Message& message, Time now) {
   flows_.PrefetchSlot(FlowOf(from, message.header));  // arrives while the message is checked
   const Peers::Neighbour* const sender = std::as_const(state_.peers).FindNeighbour(from);
   if (sender == nullptr) return Fail(from, "not a peer of this node");
-  if (sender->away) return role_->OnLate(from, message, now);
-  membership_.Hear(from, now);
   const Header& header = message.header;
+  if (sender->away) {
+    if (IsTooLong(header)) return Fail(from, TooLong(header.kind));
+    return role_->OnLate(from, message, now);
+  }
+  membership_.Hear(from, now);
   if (std::string objection = Objection(*sender, from, header); !objection.empty()) {
     return state_.Refuse(from, header, std::move(objection));
   }
@@ -64,10 +73,7 @@ std::string Node::Objection(const Peers::Neighbour& sender, NodeId from, const H
   if (about_shard && header.shard_elements > state_.config.max_shard_elements) {
     return "a shard larger than any of this experiment";
   }
-  if (header.payload_bytes > LongestPayload(header.kind)) {
-    return std::string("a ") + KindName(header.kind) + " that is too long";
-  }
-  return {};
+  return IsTooLong(header) ? TooLong(header.kind) : "";
 }
 
 // Values come from above, requests and pushes from below, both from members of an overlay; initial

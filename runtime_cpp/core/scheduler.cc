@@ -61,8 +61,9 @@ class Scheduler final : public RoleLogic {
   // at fault.
   void Reported(NodeId peer, const Message& message, Time now) {
     std::vector<std::byte> scratch;
-    const auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
+    auto words = UnpackStrings(message.payload.Contiguous(scratch), 2);
     if (!words) return node_.Fail(peer, "a malformed report of a loss");
+    Shorten((*words)[1]);
     const auto& peers = node_.config().peers;
     const auto named = [&](const Peer& each) { return each.name == (*words)[0]; };
     const auto lost = std::find_if(peers.begin(), peers.end(), named);
@@ -192,9 +193,7 @@ class Scheduler final : public RoleLogic {
     const auto words = UnpackStrings(message.payload.Contiguous(scratch), 3);
     const Peer* member = node_.FindPeer(peer);
     if (!words || (*words)[0] != member->name) return node_.Fail(peer, "a malformed join");
-    if (!IsLine((*words)[2])) {
-      return node_.Fail(peer, "a join whose address is empty or has control characters");
-    }
+    if (std::string wrong = WrongAddress((*words)[2]); !wrong.empty()) return node_.Fail(peer, wrong);
     if (node_.started() && node_.config().continues) {
       return JoinLate(*member, (*words)[2], message.header.round, now);
     }
@@ -214,6 +213,7 @@ class Scheduler final : public RoleLogic {
 
   // A new process of a member has joined. It is told the experiment, from which it builds its node.
   void JoinLate(const Peer& member, const std::string& address, Round incarnation, Time now) {
+    if (members_.Repeats(member.id, incarnation)) return node_.Fail(member.id, "joined twice");
     if (!members_.IsAbsent(member.id)) Lose(member, kReplaced, now);
     if (node_.stopped()) return;
     members_.JoinLate(member, address, incarnation);

@@ -1,7 +1,6 @@
 // The driver's part in members that are lost and come back: links with processes that are gone end, those
 // that take their place get links of their own. See core/member_change.h and driver.h.
 #include <algorithm>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -60,12 +59,8 @@ void Driver::With(const Event& event) {
 // The address of a member's new process.
 Driver::Outlet& Driver::Locate(const Event& event) {
   Outlet& outlet = outlets_[event.peer];
-  try {
-    outlet.address = Resolve(event.address);
-    sessions_.Reserve(*outlet.address);
-  } catch (const std::runtime_error&) {
-    outlet.address.reset();  // it cannot be called, and counts as lost when it stays silent
-  }
+  outlet.address = ParseAddress(event.address);  // without one it cannot be called: it stays silent and is lost
+  if (outlet.address) sessions_.Reserve(*outlet.address);
   return outlet;
 }
 

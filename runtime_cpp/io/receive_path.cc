@@ -11,6 +11,14 @@ namespace {
 
 constexpr std::size_t kMaxDelayed = 64 * 1024 * 1024;  // bytes of one connection that wait to be handled
 
+// Whether a member joins with the name of a host in place of its number: all others would look it up.
+bool NamesHost(const Message& join) {
+  std::vector<std::byte> scratch;
+  if (join.header.payload_bytes > LongestPayload(Kind::kJoin)) return false;  // it is refused anyway
+  const auto words = UnpackStrings(join.payload.Contiguous(scratch), 3);
+  return words && IsLine(words->back()) && !ParseAddress(words->back());
+}
+
 }  // namespace
 
 // ---- connections -----------------------------------------------------------------------------
@@ -128,6 +136,10 @@ void Driver::OnFrame(Session& session, Frame frame) {
   if (header.source != session.peer) {
     return sessions_.CloseLink(*session.link,
                                std::string(kBrokeProtocol) + "speaks for another node");
+  }
+  if (header.kind == Kind::kJoin && NamesHost(frame.message)) {
+    return sessions_.CloseLink(*session.link,
+                               std::string(kBrokeProtocol) + "a join whose address is not a number");
   }
   if (header.kind == Kind::kJoin) header.round = incarnations_[session.peer];
   if (frame.arrives == 0) return Handle(session.peer, frame.message);

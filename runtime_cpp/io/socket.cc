@@ -51,10 +51,10 @@ std::optional<Written> WrittenTo(int fd) {
   return written;
 }
 
-Address Lookup(const std::string& host, const std::string& port, bool passive) {
+Address LookupHost(const std::string& host, const std::string& port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
+  hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
   const std::unique_ptr<addrinfo, FreeInfo> owner(found);
@@ -65,6 +65,18 @@ Address Lookup(const std::string& host, const std::string& port, bool passive) {
   std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
   address.length = found->ai_addrlen;
   return address;
+}
+
+Address Lookup(const std::string& host_port, int flags) {
+  const std::size_t colon = host_port.rfind(':');
+  if (colon == std::string::npos || colon + 1 == host_port.size()) {
+    throw std::runtime_error("'" + host_port + "' is not an address of the form host:port");
+  }
+  std::string host = host_port.substr(0, colon);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  return LookupHost(host, host_port.substr(colon + 1), flags);
 }
 
 void SetOption(int fd, int level, int name, int value) {
@@ -97,16 +109,14 @@ bool IsLoopback(const Address& address) {
 
 }  // namespace
 
-Address Resolve(const std::string& host_port) {
-  const std::size_t colon = host_port.rfind(':');
-  if (colon == std::string::npos || colon + 1 == host_port.size()) {
-    throw std::runtime_error("'" + host_port + "' is not an address of the form host:port");
+Address Resolve(const std::string& host_port) { return Lookup(host_port, 0); }
+
+std::optional<Address> ParseAddress(const std::string& host_port) {
+  try {
+    return Lookup(host_port, AI_NUMERICHOST);
+  } catch (const std::runtime_error&) {
+    return std::nullopt;
   }
-  std::string host = host_port.substr(0, colon);
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  return Lookup(host, host_port.substr(colon + 1), false);
 }
 
 std::string Format(const Address& address) {
@@ -153,7 +163,7 @@ Address WithPort(Address host, const Address& port) {
 }
 
 Port Bind(const std::string& host, int port, bool beyond) {
-  const Address wanted = Lookup(host, std::to_string(port), true);
+  const Address wanted = LookupHost(host, std::to_string(port), AI_PASSIVE);
   if (!beyond && !IsLoopback(wanted)) {
     throw std::runtime_error(
         "cannot listen on " + host + " without TLS: others than this machine could read and change what "

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -47,6 +48,9 @@ struct Address {
 // "host:port", with brackets around an IPv6 address. May block on the name service, so must not be
 // called on the loop's thread. Throws std::runtime_error that names a host that cannot be resolved.
 Address Resolve(const std::string& host_port);
+
+// The same for an address whose host is a number. It does not block. Nothing if it is none.
+std::optional<Address> ParseAddress(const std::string& host_port);
 
 std::string Format(const Address& address);
 // Equal for addresses of one host: an IPv4 address, or the network of an IPv6 address (64 bits).

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "core/member_list.h"
 #include "tests/cluster.h"
 #include "tests/random_pairs.h"
 
@@ -462,6 +463,65 @@ TEST(ControlMessagesAreShort) {
   Strict f(true);
   const std::string text(70'000, 'a');
   CHECK_EQ(f.Complaint(f.scheduler, Control(Kind::kJoin, f.workers[0], {text})), "a join that is too long");
+}
+
+// What one member says and all are told does not make the scheduler's messages too long, for which they would
+// blame the scheduler.
+TEST(TextsThatAllAreToldAreShort) {
+  Plan plan = Strict::Make(true, NonFinite::kIgnore);
+  plan.continues = true;
+  Cluster f(1, plan);
+  const NodeId lost = f.workers[0];
+  const std::string name = Cluster::Name(lost);
+  f.Deliver(f.servers[0], f.scheduler, Control(Kind::kDead, f.servers[0], {name, "a" + std::string(60'000, '\xc3')}));
+  f.Drive();
+  for (const NodeId id : {f.scheduler, f.servers[1], f.workers[3]}) {
+    const auto gone = f.Events(id, Event::Kind::kGone);
+    CHECK_EQ(gone.size(), 1u);
+    if (!gone.empty()) CHECK(gone[0].reason.size() > 1000 && gone[0].reason.size() <= 1024);
+  }
+  CHECK_EQ(f.Count(Event::Kind::kPeerError), 0u);
+  std::size_t errors = 0;
+  const auto joins = [&](const std::string& address) {
+    f.Deliver(lost, f.scheduler, Control(Kind::kJoin, lost, {name, "1", address}));
+    const auto all = f.Events(f.scheduler, Event::Kind::kPeerError);
+    return all.size() > errors++ ? all.back().reason : "";
+  };
+  CHECK_EQ(joins(std::string(70'000, '1')), "a join that is too long");  // also of a member that is lost
+  CHECK_EQ(joins(std::string(2'000, '1')), "a join whose address is too long");
+}
+
+// The cut is between two characters, as reasons are text.
+TEST(ReasonsAreCutBetweenCharacters) {
+  for (const std::size_t before : {0u, 1u, 2u}) {
+    std::string reason(before, 'a');
+    while (reason.size() < 5000) reason += "\u20ac";  // three bytes
+    Shorten(reason);
+    CHECK(reason.size() <= kMostText && reason.size() > kMostText - 3);
+    CHECK_EQ((reason.size() - before) % 3, 0u);
+  }
+}
+
+// The answer to a join is long. A process joins once.
+TEST(AProcessJoinsOnce) {
+  Plan plan = Strict::Make(true, NonFinite::kIgnore);
+  plan.continues = true;
+  for (const bool ready : {false, true}) {
+    Cluster f(1, plan);
+    const NodeId worker = f.workers[0];
+    Message join = Control(Kind::kJoin, worker, {Cluster::Name(worker), "1", "10.0.0.1:9"});
+    join.header.round = 2;
+    f.Do(f.scheduler, [worker](Node& node, Time now) { node.HandleLinkDown(worker, "killed", now); });
+    f.Deliver(worker, f.scheduler, join);
+    if (ready) f.Deliver(worker, f.scheduler, Control(Kind::kReady, worker));
+    CHECK_EQ(f.Count(Event::Kind::kPeerError), 0u);
+    for (int i = 0; i < 10; ++i) f.Deliver(worker, f.scheduler, join);
+    const auto errors = f.Events(f.scheduler, Event::Kind::kPeerError);
+    CHECK_EQ(errors.size(), 10u);
+    if (!errors.empty()) CHECK_EQ(errors[0].reason, "joined twice");
+    f.Drive();
+    CHECK_EQ(f.traffic().at({f.scheduler, worker, Kind::kRoster}).messages, 1u);
+  }
 }
 
 }  // namespace

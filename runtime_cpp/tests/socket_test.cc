@@ -151,6 +151,16 @@ TEST(other_sockets_have_no_progress) {
   CHECK_EQ(none.standing, 0.0);
 }
 
+TEST(addresses_of_numbers_need_no_name_service) {
+  for (const std::string address : {"10.0.0.1:9", "[::1]:65535", "[fe80::1%lo]:80"}) {
+    const auto parsed = ParseAddress(address);
+    CHECK(parsed && Format(*parsed) == address);
+  }
+  for (const std::string address : {"localhost:9", "a.name:9", "10.0.0.1", "10.0.0.1:http", ":9", "", "[::1:9", "::"}) {
+    CHECK(!ParseAddress(address));
+  }
+}
+
 // Returns the message of the exception that a call throws; empty if it throws none.
 std::string Thrown(const std::function<void()>& call) {
   try {
