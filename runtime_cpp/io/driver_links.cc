@@ -23,6 +23,10 @@ void Driver::SetPeers(const NodeConfig& config, const std::map<NodeId, Address>&
   self_ = config.id;
   name_ = config.name;
   watch_.SetPatience(config.failure_timeout);
+  // What was said to the scheduler before this node knew its id.
+  if (const auto join = outlets_.extract(kUnknownPeer); config.scheduler && !join.empty()) {
+    outlets_[*config.scheduler].counts = join.mapped().counts;
+  }
   for (const Peer& peer : config.peers) {
     Outlet& outlet = outlets_[peer.id];
     const auto found = addresses.find(peer.id);
@@ -129,6 +133,7 @@ void Driver::SayArrived(PeerLink& link) {
   Message beat;
   beat.header.kind = Kind::kHeartbeat;
   beat.header.source = self_;
+  Count(link.peer, beat);
   link.frames.Push(std::move(beat), 0, Now());
   dirty_.insert(link.peer);
 }

@@ -106,6 +106,7 @@ void Driver::SayJoin(Session& session) {
   join.header.source = self_;
   join.payload = Payload::Copy(PackStrings({name_, std::to_string(kWireVersion), Format(mine)}));
   join.header.payload_bytes = static_cast<std::uint32_t>(join.payload.size());
+  Count(session.peer, join);
   session.link->frames.Push(std::move(join), 0, Now());
 }
 

@@ -116,6 +116,23 @@ TEST(loop_reader_refuses_invalid_bytes) {
   }
 }
 
+// What is sent is counted: the join, `ready`, and the acknowledgement of what the scheduler answers.
+TEST(loop_counts_joins_and_acknowledgements) {
+  Cluster cluster;
+  for (NodeConfig& config : cluster.configs) config.heartbeat_interval = 100 * kSecond;
+  cluster.Start();
+  Loop& worker = cluster.worker(0);
+  const std::string name = Cluster::Name(Cluster::kWorkers), version = std::to_string(kWireVersion);
+  const std::uint64_t join = kHeaderBytes + PackStrings({name, version, worker.address()}).size();
+  const auto counted = [&] { return worker.GetReport().links.at("scheduler").control_bytes; };
+  for (int tries = 0; counted() < join + 2 * kHeaderBytes && tries < 5000; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(counted() >= join + 2 * kHeaderBytes);
+  CHECK_EQ((counted() - join) % kHeaderBytes, 0u);
+  cluster.Stop();
+}
+
 TEST(loop_cluster_sums_and_stops) {
   Cluster cluster;
   cluster.Start();
