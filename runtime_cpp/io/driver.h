@@ -185,6 +185,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
     std::optional<std::int32_t> priority;  // of the last data
     bool ordered = false;                  // priorities differ, so an urgent message may come
   };
+  static constexpr std::uint64_t kGoneSession = UINT64_MAX;  // of messages that the previous process received
   struct Delayed {  // read from the socket, but arrives later in the emulated network
     Time at = 0;
     std::uint64_t order = 0;

@@ -74,6 +74,7 @@ void Driver::ForgetMessages(NodeId peer) {
     delayed_bytes_ -= bytes;
     if (each->session == 0) datagrams_.Release(peer, bytes);
   }
+  sessions_.LinkOf(peer).delayed_bytes = 0;
   delayed_.erase(gone, delayed_.end());
   std::make_heap(delayed_.begin(), delayed_.end(), Later{});
 }

@@ -9,7 +9,7 @@
 namespace geomx::io {
 namespace {
 
-constexpr std::size_t kMaxDelayed = 64 * 1024 * 1024;  // bytes of one connection that wait to be handled
+constexpr std::size_t kMaxDelayed = 64 * 1024 * 1024;  // bytes of one link that wait to be handled
 
 // Whether a member joins with the name of a host in place of its number: all others would look it up.
 bool NamesHost(const Message& join) {
@@ -94,6 +94,8 @@ void Driver::OnConnected(Session& session) {
     node_->HandleLinkMade(session.peer, Now());
     DrainEvents();
   }
+  // What the connections before have brought waits still.
+  if (session.link != nullptr && session.link->delayed_bytes > kMaxDelayed) sessions_.SetReading(session, false);
   dirty_.insert(session.peer);
   CheckReady();
 }
@@ -144,8 +146,8 @@ void Driver::OnFrame(Session& session, Frame frame) {
   }
   if (header.kind == Kind::kJoin) header.round = incarnations_[session.peer];
   if (frame.arrives == 0) return Handle(session.peer, frame.message);
-  session.delayed_bytes += frame.message.wire_bytes();
-  if (session.delayed_bytes > kMaxDelayed) sessions_.SetReading(session, false);
+  session.link->delayed_bytes += frame.message.wire_bytes();
+  if (session.link->delayed_bytes > kMaxDelayed) sessions_.SetReading(session, false);
   Delay({.at = frame.arrives,
         .from = session.peer,
         .session = session.id,
@@ -211,9 +213,11 @@ void Driver::ReleaseDelayed(Time now) {
     delayed_bytes_ -= bytes;
     if (due.session == 0) {
       datagrams_.Release(due.from, bytes);
-    } else if (Session* session = sessions_.FindById(due.session)) {
-      session->delayed_bytes -= bytes;
-      if (!session->reading && session->delayed_bytes < kMaxDelayed / 2) sessions_.SetReading(*session, true);
+    } else if (due.session != kGoneSession) {
+      PeerLink& link = sessions_.LinkOf(due.from);
+      link.delayed_bytes -= std::min(link.delayed_bytes, bytes);
+      const bool resumes = link.session && !link.session->reading && link.delayed_bytes < kMaxDelayed / 2;
+      if (resumes) sessions_.SetReading(*link.session, true);
     }
     const Time begin = Now();
     node_->Release(due.from, due.message, begin);

@@ -10,7 +10,6 @@
 namespace geomx::io {
 namespace {
 
-constexpr std::uint64_t kGoneSession = UINT64_MAX;  // of messages that the previous process received
 constexpr std::uint32_t kRecordedEvery = 16;        // received messages of a link
 const char* const kRestarted = "it was restarted";
 

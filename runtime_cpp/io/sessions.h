@@ -60,6 +60,7 @@ struct PeerLink {
   std::uint32_t connections = 0;  // of this process
   bool closed = false;         // for good
   std::uint32_t recorded = 0;  // messages received by the other end, as of the journal
+  std::size_t delayed_bytes = 0;  // of messages that wait to be handled, from all its connections
   Time lost_at = 0;            // when the last one ended
   std::string lost_why;
 };
@@ -86,7 +87,6 @@ struct Session {
   bool dialed = false;       // by this node
   Time heard = 0;            // when bytes last arrived
   Time deadline = kNever;    // of a hello, or of an answer to it
-  std::size_t delayed_bytes = 0;  // of received messages that wait to be handled
   bool reading = true;
   bool writing = false;      // to be told when the socket is writable
   Time limit_at = 0;         // when to adapt the kernel's unsent data next

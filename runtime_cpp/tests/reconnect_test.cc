@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <list>
 #include <random>
 #include <thread>
 
 #include "tests/loops.h"
 #include "tests/seeds.h"
+#include "tests/stranger.h"
 
 namespace geomx::io {
 namespace {
@@ -72,6 +74,39 @@ class Breaker {
 };
 
 }  // namespace
+
+// What waits for its time of arrival is bounded for all connections of a link together: a hostile member can
+// call again and again.
+TEST(reconnect_connections_share_the_bound_of_held_messages) {
+  Cluster cluster;
+  Loop scheduler("127.0.0.1", 0, kToken);
+  scheduler.Run(cluster.configs[Cluster::kScheduler], {}, std::nullopt);
+  Message held = ControlMessage(Kind::kReport);
+  held.header.source = Cluster::kWorkers;
+  held.payload = Payload::Copy(std::vector<std::byte>(1 << 20));
+  held.header.payload_bytes = 1 << 20;
+  std::list<Stranger> open;
+  for (std::uint32_t attempt = 1; attempt <= 4; ++attempt) {
+    Stranger& caller = open.emplace_back(scheduler.address());
+    caller.KnowToken(kToken);
+    Header hello;
+    hello.source = Cluster::kWorkers;
+    PutGreeting({.attempt = attempt, .first = 77}, hello);
+    CHECK(caller.Greet(hello));
+    CHECK(caller.Prove().first == Kind::kHello);
+    FrameLink link;
+    for (int i = 0; i < 48; ++i) link.Push(held, Now() + 500 * kSecond, 0);
+    for (int idle = 0; !link.empty() && idle < 200;) {
+      const long taken = link.Write(caller.fd(), nullptr, 1 << 20, [](const Message&, Time) {});
+      if (taken < 0) return check::Report(__FILE__, __LINE__, "the connection has ended");
+      idle = taken > 0 ? 0 : idle + 1;
+      if (taken == 0) std::this_thread::sleep_for(1ms);
+    }
+  }
+  const std::uint64_t most = scheduler.GetReport().held_bytes_max;
+  CHECK(most > std::uint64_t{60} << 20);
+  CHECK(most < std::uint64_t{68} << 20);
+}
 
 TEST(reconnect_resets_do_not_change_sums) {
   std::random_device device;

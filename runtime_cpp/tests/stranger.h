@@ -32,6 +32,7 @@ class Stranger {
   // The other end of a connection that was accepted.
   explicit Stranger(Fd fd) : fd_(std::move(fd)) {}
 
+  int fd() const { return fd_.get(); }
   void Say(Message message) { WriteAlone(fd_.get(), nullptr, std::move(message)); }
 
   // Nothing once the connection has ended.
