@@ -438,7 +438,6 @@ def test_no_table_is_interrupted() -> None:
 WIDTH = 120  # characters of a line of prose
 WIDE = {
     "docs/composition.md": "benchmarks/composition/matrix.py quotes messages in it",
-    "docs/faults.md": "the section about scenarios",
 }
 ONE_LINK = re.compile(r"!?\[[^]]*\]\([^)]*\)|\S+")
 
