@@ -19,7 +19,7 @@ from geomx.metrics.top import Reading, shown
 from geomx.terminal.output import show
 
 WIDTH = 110
-"""Columns of a picture in a file."""
+"""Columns of a picture in a file or a pipe."""
 
 MISSED = 2
 """Readings in a row that may fail while the job goes on: the scheduler may be restarted."""
@@ -64,7 +64,7 @@ def main(options: argparse.Namespace) -> None:
         console.save_svg(options.svg, title=f"geomx top {options.address}")
         return
     if options.once:
-        show(shown(before, now))
+        show(shown(before, now), WIDTH)
         return
     _watch(read, before, now, options.every)
     show(f"the job has ended: nothing serves metrics at {address} any longer")
