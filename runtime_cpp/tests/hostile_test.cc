@@ -513,6 +513,7 @@ TEST(AProcessJoinsOnce) {
     join.header.round = 2;
     f.Do(f.scheduler, [worker](Node& node, Time now) { node.HandleLinkDown(worker, "killed", now); });
     f.Deliver(worker, f.scheduler, join);
+    f.Drive();
     if (ready) f.Deliver(worker, f.scheduler, Control(Kind::kReady, worker));
     CHECK_EQ(f.Count(Event::Kind::kPeerError), 0u);
     for (int i = 0; i < 10; ++i) f.Deliver(worker, f.scheduler, join);
