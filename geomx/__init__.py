@@ -45,6 +45,7 @@ _EXPORTS = {
     "WanModel": "geomx.plugin.wan",
     "WorkerSync": "geomx.plugin.sync",
     "api_version": "geomx.plugin.api",
+    "common_options": "geomx.plugin",
     "cut_evenly": "geomx.plugin",
     "hookimpl": "geomx.plugin.hookspecs",
     "include_dir": "geomx.plugin.api",
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
         Placement,
         Shard,
         Slicer,
+        common_options,
         cut_evenly,
         native_options,
     )
@@ -134,6 +136,7 @@ __all__ = [
     "WorkerSync",
     "__version__",
     "api_version",
+    "common_options",
     "cut_evenly",
     "hookimpl",
     "include_dir",

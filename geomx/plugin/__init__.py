@@ -15,6 +15,7 @@ from geomx.plugin.parts import (
     Placement,
     Shard,
     Slicer,
+    common_options,
     cut_evenly,
     native_options,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "WanEdge",
     "WanModel",
     "WorkerSync",
+    "common_options",
     "cut_evenly",
     "native_options",
     "pack_bits",

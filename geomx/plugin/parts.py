@@ -354,8 +354,16 @@ _COMMON_OF = ("schedule.", "lr_mult.", "wd_mult.")
 def common_options(optimizer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of an optimizer that any other has too, to run that in its place.
 
-    These are its rate with schedule, decay and clipping, and the multipliers of keys; not how sums
-    of gradients are scaled, which sync policies decide.
+    Args:
+        optimizer: Its name and options, as `SyncPolicy.global_optimizer` receives them.
+
+    Returns:
+        Its rate with schedule, decay and clipping, and the multipliers of keys; not how sums of
+        gradients are scaled, which sync policies decide.
+
+    Example:
+        >>> common_options({"name": "adam", "learning_rate": 0.1, "beta1": 0.9, "wd": 0.01})
+        {'learning_rate': 0.1, 'wd': 0.01}
     """
     return {
         option: value

@@ -21,10 +21,9 @@ from annotated_types import Ge, Gt, Interval, Unit
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
-from geomx.plugin import SyncPolicy
+from geomx.plugin import SyncPolicy, common_options
 from geomx.plugin.experiment import Experiment
 from geomx.plugin.hookspecs import hookimpl
-from geomx.plugin.parts import common_options
 from geomx.plugin.registration import Register
 
 

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "core/optimizers/schedule.h"
+#include "tests/cluster.h"
 #include "tests/seeds.h"
 
 namespace geomx {
@@ -368,6 +369,37 @@ TEST(InvalidStatesAreRefused) {
   adam->Update(weight, std::vector<float>{1, 1});
   CHECK_EQ(Refusal(OptimizerSpec::Parse("adam"), adam->Save(), 3),
            "it is the state of 2 elements, and the tensor has 3");
+}
+
+// Decoupled weight decay is a share of the weights, however many parties make the steps.
+TEST(DecayOfAllPartiesIsThatOfOne) {
+  constexpr float kRate = 0.1f, kDecay = 0.5f;
+  const std::vector<float> start = {1, -2, 4};
+  const auto stepped = [&](const std::string& name, const std::vector<std::uint32_t>& parties, float decay) {
+    check::Plan plan;
+    plan.parties = parties;
+    plan.rounds.update_at_party = plan.rounds.step_first = true;
+    for (const std::uint32_t workers : parties) plan.rounds.workers += workers;
+    check::Cluster cluster(5, plan);
+    cluster.Declare(0, 3, {{.elements = 3}});
+    cluster.Command("optimizer\n" + name + "\nlearning_rate " + std::to_string(kRate) + "\nwd " +
+                    std::to_string(decay));
+    cluster.Init(0, start);
+    cluster.RequestAll(0);
+    cluster.Drive();
+    for (const NodeId worker : cluster.workers) cluster.Push(worker, 0, {static_cast<float>(worker), -1, 2});
+    cluster.Drive();
+    CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
+    return cluster.Value(cluster.workers.front(), 0);
+  };
+  for (const std::string name : {"adamw", "adagrad", "sgd"}) {
+    for (const std::vector<std::uint32_t>& parties : {std::vector<std::uint32_t>{2}, {1, 1, 1, 1}, {1, 3}}) {
+      const std::vector<float> with = stepped(name, parties, kDecay), without = stepped(name, parties, 0);
+      for (std::size_t i = 0; i < start.size(); ++i) {
+        CHECK_NEAR(with[i] - without[i], -kRate * kDecay * start[i], 1e-5);
+      }
+    }
+  }
 }
 
 }  // namespace
