@@ -472,7 +472,7 @@ def test_help_lists_the_choices() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "five_regions, geomx_demo" in done.stdout
     for kind in (kind for kind in KINDS if kind != "network"):  # files, above
-        names = [plugin.name for plugin in Registry.discover().plugins(kind)]
+        names = [plugin.name for plugin in Registry.discover().plugins(kind, variants=True)]
         assert f"{kind}: {', '.join(names)}\n" in done.stdout
     assert "congestion: bbr" in done.stdout
 

@@ -61,7 +61,7 @@ def new_plugin(name: str, kind: str, folder: Path) -> list[Path]:
         raise ConfigError("name", name, "must be small letters, digits and _, a letter first")
     if keyword.iskeyword(name):
         raise ConfigError("name", name, "is a word of Python's own; choose another name")
-    for plugin in Registry.discover().plugins(KINDS[kind]):
+    for plugin in Registry.discover().plugins(KINDS[kind], variants=True):
         if plugin.name == name:
             raise ConfigError("name", name, f"{plugin.kind} {name} exists: {plugin.origin}")
     project = folder / f"geomx-{name.replace('_', '-')}"
