@@ -386,6 +386,7 @@ TEST(loop_best_effort_slices_are_datagrams) {
 // Datagrams that a cut loses take none of the room for those that wait.
 TEST(loop_cuts_lose_datagrams_for_good) {
   Cluster cluster;
+  for (NodeConfig& config : cluster.configs) config.failure_timeout = 600 * kSecond;  // the cut may be long
   cluster.Start();
   Loop& global = *cluster.loops[Cluster::kGlobal];
   const Address target = Resolve(global.address());
