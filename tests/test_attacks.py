@@ -182,7 +182,7 @@ def join_from(address: str) -> Callable[[Puppet], None]:
 ATTACKS = [
     announce_much, ask_for_keys, reply, come_to_barriers, blame("east0"), blame("global"),
     blame("west"), instruct, initialise, push_for_all, stop, blame_at_length, join_often,
-    join_from("9" * 60_000), join_from("a.host.that.nobody.knows:9"),
+    join_from("9" * 60_000), join_from("unknown.invalid:9"),
 ]  # fmt: skip
 
 

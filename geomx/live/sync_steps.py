@@ -178,7 +178,7 @@ class SyncSteps:
         for name, array in values.items() if due else ():
             if sent is None or name in sent:
                 entry = self._store.entry(name)
-                self._store.send(entry, _scaled(array, self.scale), -entry.key)
+                self._store.send(entry, scaled(array, self.scale), -entry.key)
         if flights is not None:
             self._apply(flights, flights.take_due())
         elif due:
@@ -266,8 +266,13 @@ class SyncSteps:
             raise GeomxError(f"step {step} must be exchanged: {missing}")
 
 
-def _scaled(array: Any, factor: float) -> Any:
-    """Return a multiple of an array; of one in half precision in float32, which loses nothing."""
-    if "float16" in str(array.dtype):  # of any framework, and bfloat16
+def scaled(array: Any, factor: float) -> Any:
+    """Return a multiple of an array; of one in half precision, in float32, which is not rounded.
+
+    Args:
+        array: An array of NumPy, or a tensor of PyTorch or MXNet.
+        factor: The factor.
+    """
+    if "float16" in str(array.dtype):  # bfloat16, too
         array = array.float() if hasattr(array, "float") else array.astype(np.float32)
     return array * np.float32(factor)

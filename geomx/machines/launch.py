@@ -138,16 +138,8 @@ class _Start:
     def _argv(self, node: NodeSpec) -> list[str]:
         job, name = self._job, self._homes[node.name]
         host = job.hosts[name]
-        command = [
-            *job.python_of(host),
-            "-P",
-            "-m",
-            "geomx",
-            "node",
-            "--role",
-            node.role,
-            "--attached",
-        ]
+        python = job.python_of(host)
+        command = [*python, "-P", "-m", "geomx", "node", "--role", node.role, "--attached"]
         return reach.argv(host.reach or job.reach, name, host.address, command)
 
     def _opening(self, node: NodeSpec) -> dict[str, Any]:

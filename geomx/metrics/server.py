@@ -26,7 +26,7 @@ NODE_TIMEOUT_S = 1.0
 """Time after which a node that does not answer the scheduler counts as down."""
 
 TIMEOUT_S = 5.0
-"""Time after which nobody answers: the scheduler answers when it has waited for silent nodes."""
+"""Limit on the wait for an answer; the scheduler's takes `NODE_TIMEOUT_S` if nodes are silent."""
 
 MOST_AT_ONCE = 256
 """Nodes that the scheduler asks at the same time, so that many silent ones take no longer."""

@@ -46,7 +46,7 @@ def shadows(script: Mapping[str, object] | None) -> Markup:
 
 
 def setting(key: str, value: object) -> str:
-    """Return an override that sets an option to a text, whatever characters that has.
+    """Return an override that sets an option to a text, which may contain any characters.
 
     Args:
         key: The option.

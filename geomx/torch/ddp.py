@@ -31,8 +31,9 @@ import torch.distributed as dist
 
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
+from geomx.live.sync_steps import scaled
 from geomx.live.torch_exchange import TensorExchange
-from geomx.torch.exchange import NO_WEIGHTS, check_whole, claimed, introduce, scaled
+from geomx.torch.exchange import NO_WEIGHTS, check_whole, claimed, introduce
 from geomx.training.steps import Steps
 
 

@@ -29,12 +29,6 @@ def shaped(tensor: torch.Tensor) -> NDArray[np.float32]:
     return on_host(tensor).reshape(tuple(tensor.shape))
 
 
-def scaled(tensor: torch.Tensor, scale: float) -> torch.Tensor:
-    """Return `scale` times a tensor; of one in half precision in float32, which loses nothing."""
-    half = tensor.dtype in (torch.float16, torch.bfloat16)
-    return (tensor.float() if half else tensor) * scale
-
-
 def check_whole(store: kv.KVStore, named: Mapping[str, torch.Tensor]) -> None:
     """Check that other workers can have the whole numbers of a model, which start as float32.
 

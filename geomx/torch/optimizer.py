@@ -24,10 +24,11 @@ import torch
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError, Left
 from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_optimizers
+from geomx.live.sync_steps import scaled
 from geomx.plugin.parts import optimizer_text
 from geomx.torch.answers import elements, expect, sent
 from geomx.torch.checkpoints import fetched, restore
-from geomx.torch.exchange import NO_WEIGHTS, check_whole, checked, claimed, introduce, scaled
+from geomx.torch.exchange import NO_WEIGHTS, check_whole, checked, claimed, introduce
 from geomx.torch.numbers import check_told, groups, keeps_state, translated
 from geomx.torch.slots import OWN_CHANGED, Slot, check_still_frozen, frozen, trained, weakly
 from geomx.torch.waiting import watching

@@ -74,7 +74,7 @@ class Optimizer {
 
   // Returns true if the length of a step does not depend on the scale of the gradients.
   virtual bool ScaleFree() const { return false; }
-  // Returns the share of the weights that the last update took off by itself, whatever the gradient was.
+  // The factor of decoupled weight decay in the last update: weights shrank by it, independently of gradients.
   virtual float Decay() const { return 0; }
 
   // The same for spans on a device: queued there, with the same bits. Called only if this optimizer

@@ -55,7 +55,7 @@ void Replay::Apply(RecordReader& record, Payload payload) {
     }
     case RecordKind::kHold: {
       const auto from = record.Get<NodeId>();
-      const auto at = record.Get<Time>();  // by which they are released in order, whatever the clock
+      const auto at = record.Get<Time>();  // as recorded, not shifted: held messages are released in its order
       Message message = ReadMessage(record, std::move(payload));
       if (IsNumbered(message.header)) handler_.OnArrived(from);
       held_.emplace(std::pair{at, records_}, Held{from, at + ahead_, std::move(message)});

@@ -50,7 +50,7 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
     _ids: dict[Edge, int]
     _ways: Ways
     _transfers: dict[int, Transfer]
-    _arrived: deque[Transfer]  # of which nobody has heard
+    _arrived: deque[Transfer]  # that have ended, and whose end is not published yet
     # Of edges that were changed: bytes until, seconds, bytes/s since (None: by its schedule).
     _capable: dict[Edge, tuple[float, float, float | None]]
 
