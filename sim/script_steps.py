@@ -126,6 +126,7 @@ class ScriptSteps:
 
     def end(self) -> None:
         """End the last step: the worker leaves."""
+        self._worker.steps.last = True  # no other begins
         self._finish(self._bounds.leave(self._returned_ns), self._after_ns)
 
     # ---- rows ----

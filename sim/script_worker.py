@@ -40,7 +40,7 @@ class ScriptWorker:
         rank: Its position among all workers.
 
     Attributes:
-        steps: Of no effect: the script's process counts its steps.
+        steps: The script's process counts its steps; this tells which one is the last.
         loss: Of no effect likewise.
         parameters: Empty: the script has them.
         ended: Whether its script has left the run.

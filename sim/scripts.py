@@ -21,7 +21,6 @@ from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
-from geomx.experiment.live_events import check_script_events
 from geomx.experiment.wiring import PlacedShard
 from geomx.limits.watchdog import if_abandoned
 from geomx.pages import page
@@ -188,7 +187,6 @@ def simulate_script(
     if experiment.faults.continues:
         remedy = "must be stop where a script is simulated"
         raise ConfigError("faults.on_loss", experiment.faults.on_loss, remedy)
-    check_script_events(experiment)
     experiment = replace(
         experiment, workload=script_workload.of(command), numerics=True, iterations=0, mode="sim"
     )

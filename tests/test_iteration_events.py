@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from geomx.cluster import Cluster
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
-from geomx.experiment.live_events import of_live_script
 from geomx.experiment.unreached import ScenarioWarning
+from geomx.live.launcher import run_script
 from geomx.network.files import read_network
 from geomx.results.results import Results
 from geomx.scenario import Iterations, Scenario, read_scenario
 from tests.test_scenario import NETWORK, SMALL, run
+from tests.test_simulate import composed, simulated
 
 CONTINUES = "faults.on_loss=continue"
 
@@ -140,16 +141,12 @@ def test_the_workers_of_a_party_join_at_times_or_at_iterations(cluster: Cluster)
     assert both.late[cluster.parties[1].server.id] == 1  # the party begins with the earlier one
 
 
-def test_scripts_and_live_networks_have_no_such_events(tmp_path: Path) -> None:
+def test_live_networks_have_no_such_events(tmp_path: Path) -> None:
     network = tmp_path / "network.yaml"
     network.write_text(str(NETWORK))
-    shared = [f"network={network}", "mode=live"]
-    reset = "scenario=[{reset: [east, hub], at_iteration: 3}]"
-    with pytest.raises(ConfigError, match=r"at_iteration=3: is for experiments, not for scripts"):
-        of_live_script(compose([*shared, reset])[0])
     slower = "scenario=[{set: [east, hub], mbps: 9, at_iteration: 3}]"
     with pytest.raises(ConfigError, match=r"at_iteration=3: live runs change the network at_s"):
-        compose([*shared, slower])
+        compose([f"network={network}", "mode=live", slower])
 
 
 # ---- both modes ----
@@ -248,3 +245,42 @@ def test_repeated_steps_are_not_skipped_over_an_event(tmp_path: Path) -> None:
     assert results.summary["seconds"] > calm.summary["seconds"] + 2
     (row,) = results.summary["faults"]
     assert row["time_s"] == pytest.approx(ended(calm, "east/worker0", 249), rel=1e-3)
+
+
+# ---- training scripts ----
+
+SCRIPT = """
+import numpy as np, geomx.kv
+store = geomx.kv.create("dist_sync")
+store.init("a", np.zeros(2000))
+for step in range(8):
+    store.push("a", np.ones(2000))
+    store.pull("a")
+"""
+
+
+@BOTH
+def test_events_begin_with_the_steps_of_a_script(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Live, a step of this script is recognised by its first push."""
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "scenario=[{pause: here/worker0, at_iteration: 2, for_s: 0.8}, "
+        "{cut: [there, hub], at_iteration: 5, for_s: 1}, {reset: [here, hub], at_iteration: 8}]",
+    )
+    with pytest.warns(ScenarioWarning, match=r"scenario\[2\] \(at_iteration=8\)"):
+        if mode == "sim":
+            results = simulated(tmp_path, SCRIPT, *words)
+        else:
+            (tmp_path / "train.py").write_text(SCRIPT)
+            results = run_script(*composed(tmp_path, words, mode))
+    paused, cut = results.summary["faults"]
+    assert (paused["what"], paused["at_iteration"]) == ("pause", 2)
+    before, after = (ended(results, "here/worker0", step) for step in (1, 2))
+    assert before <= paused["time_s"] <= after - 0.8
+    assert (cut["what"], cut["at_iteration"]) == ("cut", 5)
+    workers = ("here/worker0", "there/worker0")
+    before, after = (min(ended(results, each, step) for each in workers) for step in (4, 5))
+    assert before <= cut["time_s"] <= after
+    assert max(ended(results, each, 6) for each in workers) > cut["time_s"] + 1

@@ -63,21 +63,8 @@ def of_live_script(experiment: Experiment) -> Experiment:
         if event.what == "slow":
             key, remedy = f"scenario[{index}].{event.what}", "is for experiments, not for scripts"
             raise ConfigError(key, list(event.targets), remedy)
-    check_script_events(experiment)
     check_live_events(experiment)
     return experiment
-
-
-def check_script_events(experiment: Experiment) -> None:
-    """Check that the events of a scenario can happen to a script, live or simulated.
-
-    Raises:
-        ConfigError: One begins at an iteration, which only workers of geomx's own count.
-    """
-    for index, event in enumerate(experiment.scenario):
-        if event.at_iteration is not None:
-            remedy = "is for experiments, not for scripts, whose events have at_s or every_s"
-            raise ConfigError(f"scenario[{index}].at_iteration", event.at_iteration, remedy)
 
 
 def _check_set(experiment: Experiment, event: ScenarioEvent, key: str) -> None:

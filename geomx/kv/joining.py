@@ -15,6 +15,7 @@ from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.store import TYPES, KVStore
 from geomx.live import access
 from geomx.live.diagnosis import at_fault
+from geomx.live.disturbances import StepEvents
 from geomx.live.exit_status import LOST
 from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE
@@ -122,7 +123,8 @@ def _join(type: str) -> KVStore:
             notes.metrics = metrics
             notes.started(member.started_s)
             first = member.node == member.spec.cluster.workers[0]
-            member.record = ScriptRecord(notes, member.loop, model=first)
+            events = StepEvents(member.spec.event_schedule, member)
+            member.record = ScriptRecord(notes, member.loop, first, events.begin)
     except BaseException:
         member.loop.close()
         raise

@@ -149,34 +149,19 @@ class Disturbed(Protocol):
     disturbances: Disturbances | None
 
 
-class WorkerEvents:
-    """What a scenario does to a worker as it trains.
-
-    The worker's clock is told of what lengthens its computing: pauses, and times when it is slow.
-    Events at iterations begin with the worker's steps.
+class StepEvents:
+    """Lets the events at iterations begin with a worker's steps.
 
     Args:
-        clock: The clock of its passes.
         scenario: The scenario.
         member: The worker.
     """
 
-    def __init__(self, clock: _core.PassClock, scenario: Scenario, member: Disturbed) -> None:
-        self._clock, self._scenario, self._member = clock, scenario, member
-        self._acts = NodeActs(scenario, ("pause", "slow"), member.node.id)
-        self._slow: list[tuple[int, float]] = []  # end, and times; those that may not have ended
+    def __init__(self, scenario: Scenario, member: Disturbed) -> None:
+        self._scenario, self._member = scenario, member
         self._iterations = Iterations(scenario)
         if member.late or member.resumed:
             self._iterations.renew(member.node.id)
-
-    def tell(self, time_ns: int) -> None:
-        """Tell of what begins within ten minutes of a time, in nanoseconds of the run.
-
-        Raises:
-            GeomxError: So many times overlap that the worker would stand still.
-        """
-        for act in self._acts.until(time_ns + AHEAD_NS):
-            self._lengthen(act)
 
     def begin(self, step: int, time_ns: int) -> None:
         """Let the events begin that do so with a step of this worker.
@@ -193,6 +178,36 @@ class WorkerEvents:
             self._lengthen(act)
             assert self._member.disturbances is not None
             self._member.disturbances.begin(act, noted=True)
+
+    def _lengthen(self, act: Act) -> None:
+        """Let computing take longer, where this process decides how long it takes."""
+
+
+class WorkerEvents(StepEvents):
+    """What a scenario does to a worker of geomx's own as it trains.
+
+    Its clock is told of what lengthens its computing: pauses, and times when it is slow.
+
+    Args:
+        clock: The clock of its passes.
+        scenario: The scenario.
+        member: The worker.
+    """
+
+    def __init__(self, clock: _core.PassClock, scenario: Scenario, member: Disturbed) -> None:
+        super().__init__(scenario, member)
+        self._clock = clock
+        self._acts = NodeActs(scenario, ("pause", "slow"), member.node.id)
+        self._slow: list[tuple[int, float]] = []  # end, and times; those that may not have ended
+
+    def tell(self, time_ns: int) -> None:
+        """Tell of what begins within ten minutes of a time, in nanoseconds of the run.
+
+        Raises:
+            GeomxError: So many times overlap that the worker would stand still.
+        """
+        for act in self._acts.until(time_ns + AHEAD_NS):
+            self._lengthen(act)
 
     def _lengthen(self, act: Act) -> None:
         end_ns = act.at_ns + act.for_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,13 @@ class ScriptRecord:
         notes: Receives it.
         loop: The driver of the worker's node.
         model: Whether to note the tensors, and their values at the end: one worker does.
+        begins_step: Called with the number of a step that has begun, and nanoseconds of the run.
     """
 
-    def __init__(self, notes: Notes, loop: _core.Loop, model: bool) -> None:
-        self._notes, self._loop = notes, loop
+    def __init__(
+        self, notes: Notes, loop: _core.Loop, model: bool, begins_step: Callable[[int, int], None]
+    ) -> None:
+        self._notes, self._loop, self._begins_step = notes, loop, begins_step
         self._pid = os.getpid()
         self._earlier = 0  # steps of a lost process
         self._made = 0  # steps, those included
@@ -56,18 +60,26 @@ class ScriptRecord:
         self._loop.step_computed()
 
     def look(self) -> None:
-        """Note the steps that have ended."""
+        """Note the steps that have ended; the next one has begun."""
+        if (ended_ns := self._take()) is not None:
+            self._begins_step(self._made, ended_ns)
+
+    def _take(self) -> int | None:
+        """Note the steps that have ended; return when the last of them did, if any."""
+        ended_ns = None
         for number, *times_ns in self._loop.take_steps():
             times_s = [time_ns / NS for time_ns in times_ns]
             self._notes.iteration(self._earlier + number, *times_s, loss=None, spans=[])
             self._made = self._earlier + number + 1
+            ended_ns = times_ns[-1]
+        return ended_ns
 
     def ends(self) -> None:
         """Note the last step, and the values of all tensors: the script is done with its store."""
         if os.getpid() != self._pid:  # it was forked from the worker's
             return
         self._loop.last_step()
-        self.look()
+        self._take()
         self._notes.left(self._made)
         values: dict[str, NDArray[np.float32]] = {}
         for key, name, shape, _ in self._tensors:
