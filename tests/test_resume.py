@@ -31,6 +31,7 @@ from geomx.live.resumption import Resumption
 from geomx.live.step_notes import StepNotes
 from geomx.results.results import Results
 from geomx.training.passes import Backward, Forward
+from tests.ports import free_port
 from tests.test_restarts import CUT, DURABLE, NETWORK, TINY, check_equal, process, run
 
 # ---- one worker ----
@@ -216,6 +217,15 @@ def test_a_run_that_was_killed_as_a_whole_ends_as_if_it_had_not_been(
     killed(folder, 0, draw.uniform(0, 3), f"resume={folder}")  # while it starts, or later
     check_like(calm, resumed(folder))
     assert "is complete" in refused(f"resume={folder}")
+
+
+@pytest.mark.slow
+def test_a_run_that_serves_metrics_may_be_killed_several_times(tmp_path: Path) -> None:
+    calm = run(tmp_path / "calm", *TINY, mode="sim")
+    folder = tmp_path / "killed"
+    begin(folder, 5, 0.0, *TINY, f"metrics.port={free_port(8)}")
+    assert killed(folder, 15, 0.0, f"resume={folder}")
+    check_like(calm, resumed(folder))
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def run_experiment(
     training_optimizers(cluster, experiment.selection, workload.optimizer)
     emulation.check(experiment)
     access.check_token(experiment.faults.absent, experiment.event_schedule.by_hand)
-    spec = _spec(experiment, directory)
+    spec = _spec(experiment, directory, continues=resumption is not None)
 
     def job() -> Running:
         if start is not None:
@@ -106,7 +106,12 @@ def _steps_to_make(experiment: Experiment, spec: Spec) -> int:
     return total
 
 
-def _spec(experiment: Experiment, directory: Path, script: bool = False) -> Spec:
+def _spec(
+    experiment: Experiment, directory: Path, script: bool = False, continues: bool = False
+) -> Spec:
+    """Return what the nodes know; those of a run that is continued have it in their journals."""
+    if continues:
+        return Spec.from_json(experiment_file(directory).read_text(encoding="utf-8"))
     spec, before = Spec.of(experiment, script), experiment.begins_with
     return begun_with(spec, before, directory) if before else spec
 

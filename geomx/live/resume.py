@@ -224,6 +224,7 @@ def _experiment(spec: Spec, summary: dict[str, Any], registry: Registry) -> Expe
         evaluate_every=spec.evaluate_every,
         runtime=spec.runtime,
         faults=spec.faults,
+        metrics=spec.metrics,
         scenario=spec.scenario,
         tcp=spec.tcp,
         emulate=str(summary.get("emulate", "shaper" if spec.emulated else "none")),
