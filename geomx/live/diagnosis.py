@@ -24,6 +24,9 @@ HOW_TO_JOIN = (
     "geomx.torch)"
 )
 
+_BEGINNINGS = {"again", "recovered", "resumes", "started"}
+"""Kinds of notes of which each process of a node writes some before others."""
+
 JOIN_S = 1.0
 """Time, after a command has ended without joining, until its remaining processes are searched."""
 
@@ -47,7 +50,7 @@ def culprit(
         The error to raise.
     """
     failed = {name: status for name, status in ended.items() if status != DONE}
-    reported = _reported(cluster, directory)
+    reported = _reported(cluster, directory, ended)
     own = [name for name, status in failed.items() if not lost_another(directory, name, status)]
     killed = [name for name in own if failed[name] < 0]
     if reported is None:
@@ -121,13 +124,23 @@ def _lines(log: Path) -> list[str]:
     return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
-def _reported(cluster: Cluster, directory: Path) -> NodeLost | None:
-    """Return the loss that the scheduler, or else the first other node with a report, reported."""
+def _reported(cluster: Cluster, directory: Path, ended: Mapping[str, int]) -> NodeLost | None:
+    """Return the loss that the scheduler, or else the first other node with a report, reported.
+
+    What the run survived does not count: reports of processes that others have replaced, and of
+    nodes without which it went on, which are not among those that have ended now.
+    """
     for node in cluster.nodes:
+        if node.role != "scheduler" and node.name not in ended:
+            continue
+        lost: list[str] = []
         for note in Reader(stem(directory, node.name)).new():
-            lost = note.get("end", {}).get("lost")
-            if lost:
-                return NodeLost(*lost)
+            if "end" in note:
+                lost = note["end"].get("lost", [])
+            elif not note.keys().isdisjoint(_BEGINNINGS):
+                lost = []
+        if lost:
+            return NodeLost(*lost)
     return None
 
 
