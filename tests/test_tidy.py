@@ -157,7 +157,7 @@ ROOMS = {
     "mxnet": "errors frameworks imports kv live virtual",
     "torch": "errors experiment imports kv live plugin training virtual",
     "compat": "errors imports kv live mxnet network options plugin workloads",
-    "machines": "cluster config errors experiment live options results terminal yaml_files",
+    "machines": "cluster config errors experiment live options results terminal version yaml_files",
     "runner": "config errors experiment limits live pages results scenario sim virtual",
     "calibrate": "cluster errors experiment live network options plugin terminal version",
     "study": "config errors experiment frameworks limits options plugin pages results runner"

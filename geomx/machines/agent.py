@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Literal
 
@@ -37,6 +37,7 @@ from geomx.live.files import Reader, stem
 from geomx.live.files import path as file_of
 from geomx.live.lifetime import LEAVE, Tied
 from geomx.machines.frames import ELSEWHERE, PIECE_BYTES, SILENCE_S, FrameWriter, Opening
+from geomx.machines.lines import Lines, Output
 
 OPENING_S = 600.0
 """Limit on the wait for the launcher's description of the node; the scheduler starts first."""
@@ -44,7 +45,8 @@ OPENING_S = 600.0
 POLITE_S = 2.0  # from the request to end until the node is killed
 KILLED_S = 2.0
 TICK_S = 0.1
-CHUNK = 64 * 1024
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def node_argv(
@@ -144,7 +146,7 @@ class Asked:
         self.to_end = False
         self._signals = 1 if at_once else 0
         self._told = at_once
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in _ENDING:
             signal.signal(number, self._hear)
 
     def to_leave(self) -> bool:
@@ -209,7 +211,7 @@ def attached() -> int:
     Returns:
         The exit status.
     """
-    launcher = _Lines(sys.stdin.fileno())
+    launcher = Lines(sys.stdin.fileno())
     deadline = time.monotonic() + OPENING_S
     lines: list[str] = []
     while not lines:
@@ -217,15 +219,18 @@ def attached() -> int:
         if launcher.closed or not readable([launcher.number], wait_s):
             return INTERRUPTED  # the launcher ended before it began
         lines = list(launcher.take())
+    heard_s = time.monotonic()
     opening = Opening.read(lines[0])
     with tempfile.TemporaryDirectory(prefix="geomx-") as folder:
-        return _Attached(opening, Path(folder), launcher).run()
+        node = _Attached(opening, Path(folder), launcher)
+        node.hear(lines[1:], heard_s)
+        return node.run()
 
 
 class _Attached:
     """A node that is controlled by a launcher."""
 
-    def __init__(self, opening: Opening, folder: Path, launcher: _Lines) -> None:
+    def __init__(self, opening: Opening, folder: Path, launcher: Lines) -> None:
         self._opening = opening
         self._launcher = launcher
         self._folder = folder
@@ -245,7 +250,7 @@ class _Attached:
 
     def run(self) -> int:
         """Report on the node until it ends; return its exit status."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in _ENDING:
             signal.signal(number, lambda *_: self._leave())
         threading.Thread(target=self._listen, daemon=True).start()
         try:
@@ -293,7 +298,7 @@ class _Attached:
         """Forward the node's output until it has ended and everything is sent."""
         process = self._child.process
         streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
-        lines = [_Lines(stream.fileno()) for stream in streams]
+        lines = [Output(stream.fileno()) for stream in streams]
         speaks = self._speaks
         ended, more = False, True
         while more or not ended:
@@ -340,11 +345,15 @@ class _Attached:
             if not readable([self._launcher.number], SILENCE_S):
                 break
             heard_s = time.monotonic()
-            for line in self._launcher.take():
-                word, _, count = line.partition(" ")
-                if word == "beat" and count.isdigit():
-                    self._beats.append((int(count), heard_s))
+            self.hear(self._launcher.take(), heard_s)
         self._leave()
+
+    def hear(self, lines: Iterable[str], heard_s: float) -> None:
+        """Take lines of the launcher that were read at a time; the beats will be answered."""
+        for line in lines:
+            word, _, count = line.partition(" ")
+            if word == "beat" and count.isdigit():
+                self._beats.append((int(count), heard_s))
 
     def _forget(self) -> None:
         """Delete the journal of a node that was not killed, so that nothing resumes it."""
@@ -355,6 +364,9 @@ class _Attached:
 
     def _leave(self) -> None:
         """End the node and this process, from any thread, even if standard output is blocked."""
+        if threading.current_thread() is threading.main_thread():
+            for number in _ENDING:  # a handler would come here again, and wait for this for ever
+                signal.signal(number, signal.SIG_IGN)
         if self._gone.acquire(blocking=False):
             self._child.end()
             self._forget()
@@ -369,22 +381,3 @@ def _journal(opening: Opening) -> Path:
     folder = states / "geomx" / opening.journals
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder / f"{stem(Path(), opening.name).name}.journal"
-
-
-class _Lines:
-    """Splits the data from a file descriptor into lines."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.closed = False
-        self._left = b""
-
-    def take(self) -> Iterator[str]:
-        """Yield the complete lines; does not block if the descriptor is readable."""
-        data = os.read(self.number, CHUNK)
-        self.closed = not data
-        *lines, self._left = (self._left + data).split(b"\n")
-        if self.closed and self._left:
-            lines.append(self._left)
-        for line in lines:
-            yield line.decode(errors="replace")

@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
 from geomx.errors import GeomxError
+from geomx.version import __version__
 
 BEAT_S = 1.0
 SILENCE_S = 10.0
@@ -77,7 +78,7 @@ class Opening:
 
     def line(self) -> bytes:
         """Return the encoded line."""
-        return json.dumps(asdict(self)).encode() + b"\n"
+        return json.dumps({"geomx": __version__, **asdict(self)}).encode() + b"\n"
 
     @classmethod
     def read(cls, line: str) -> Opening:
@@ -87,10 +88,16 @@ class Opening:
             line: As `line` encodes it.
 
         Raises:
-            GeomxError: It is something else.
+            GeomxError: It is something else, or of a launcher with another version of geomx.
         """
         try:
-            return cls(**json.loads(line))
+            fields = dict(json.loads(line))
+            if (theirs := fields.pop("geomx", "of another version")) != __version__:
+                raise GeomxError(
+                    f"the launcher runs geomx {theirs}, this is {__version__}: install the same "
+                    "version on all machines"
+                )
+            return cls(**fields)
         except (ValueError, TypeError) as error:
             raise GeomxError(
                 f"--attached needs the node's description on standard input: {error}"

@@ -2,7 +2,8 @@
 
 What the agent reports is written as in a run on one machine: the log, notes and final parameters of
 its node below ``nodes``. Times are converted to this machine's clock: every beat and its answer
-give an estimate of the offset, and the one with the shortest round trip is used.
+give an estimate of the offset, and the one with the shortest round trip is used. Notes that contain
+such times wait for the first good estimate.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Literal
@@ -28,6 +30,8 @@ from geomx.machines.frames import BEAT_S, Opening, heard
 from geomx.results.files import naming
 
 Tell = Callable[[str, str], None]
+
+_TIMES = ('{"started"', '{"recovered"')  # beginnings of notes that contain a time of the clock
 
 
 class Line:
@@ -60,7 +64,8 @@ class Line:
         self.address = ""
         self._argv = argv
         self._stem = stem(directory, node.name)
-        self._taken = _Taken(stem(directory, stands_by.name)) if stands_by else None
+        self._notes = _Notes(self._stem)
+        self._taken = _Notes(stem(directory, stands_by.name)) if stands_by else None
         self._tell = tell
         self._opening: bytes | None = None
         self._opened = threading.Event()
@@ -68,6 +73,9 @@ class Line:
         self._sent_s: dict[int, float] = {}
         self._ahead_s = 0.0  # offset of the other clock
         self._shortest_s = float("inf")
+        self._answered_s: float | None = None  # when the agent first answered a beat
+        self._knows_clock = False  # whether it has answered one that was sent after that
+        self._hurry = threading.Event()  # to the next beat
         self.heard = False  # whether the agent has sent anything
         self.refused = ""  # why its data could not be written
         self._said = ""  # last line on standard error
@@ -90,9 +98,9 @@ class Line:
         self._opened.set()
 
     @property
-    def opened(self) -> bool:
-        """Whether the agent has received its description, so that it must answer."""
-        return self._opening is not None
+    def awaited(self) -> bool:
+        """Whether the agent has received its description and must answer, but has not yet."""
+        return self._opening is not None and not self.heard and self.status is None
 
     @property
     def way(self) -> str:
@@ -125,7 +133,8 @@ class Line:
                 self._sent_s[count] = time.monotonic()
                 out.write(f"beat {count}\n".encode())
                 out.flush()
-                time.sleep(BEAT_S)
+                self._hurry.wait(BEAT_S)
+                self._hurry.clear()
 
     def _hear(self) -> None:
         """Store what the agent sends; end the node if a file cannot be written."""
@@ -139,21 +148,19 @@ class Line:
     def _keep(self) -> None:
         assert self._process.stdout is not None
         status: int | None = None
-        own = file_of(self._stem, ".jsonl")
-        own.open(self._mode).close()
-        with (
-            contextlib.ExitStack() as files,
-            own.open("a", encoding="utf-8", buffering=1) as notes,  # a standby may add to them
-        ):
+        file_of(self._stem, ".jsonl").open(self._mode).close()
+        waiting: deque[tuple[_Notes, str]] = deque()
+        with contextlib.ExitStack() as files:
+            for notes in filter(None, (self._notes, self._taken)):
+                files.callback(notes.close)
             kept: dict[str, IO[bytes]] = {}
             for line in self._process.stdout:
                 self.heard = True
                 frame = heard(line)
                 if "note" in frame:
-                    with naming(Path(notes.name)):
-                        notes.write(self._on_this_clock(frame["note"]) + "\n")
+                    waiting.append((self._notes, frame["note"]))
                 elif "taken" in frame and self._taken is not None:
-                    self._taken.write(self._on_this_clock(frame["taken"]))
+                    waiting.append((self._taken, frame["taken"]))
                 elif "file" in frame and frame["file"] == ".npz":
                     if ".npz" not in kept:
                         file = file_of(self._stem, ".npz").open("wb")
@@ -167,6 +174,8 @@ class Line:
                     status = int(frame["end"])
                 else:
                     self._say(str(frame.get("log", line.decode(errors="replace").strip())))
+                self._write(waiting, last=False)
+            self._write(waiting, last=True)
         ended = self._process.wait()
         self._errors.join(1.0)  # the last lines on standard error
         if status is None and not self._hung_up:
@@ -174,6 +183,12 @@ class Line:
             argv = f"{self._said}; " if self._said else ""
             self._say(f"{argv}the connection to it broke ({self._argv[0]}: {how})")
         self.status = BROKEN if status is None else status
+
+    def _write(self, waiting: deque[tuple[_Notes, str]], last: bool) -> None:
+        """Write notes in order: all (`last`), or until one whose time cannot be converted yet."""
+        while waiting and (last or self._knows_clock or not waiting[0][1].startswith(_TIMES)):
+            notes, text = waiting.popleft()
+            notes.write(self._on_this_clock(text))
 
     def _hear_errors(self) -> None:
         assert self._process.stderr is not None
@@ -192,34 +207,48 @@ class Line:
         now_s, sent_s = time.monotonic(), self._sent_s.pop(beat, None)
         if sent_s is None:
             return
+        # What was sent before the agent began to answer has waited for it to begin.
+        if self._answered_s is None:
+            self._answered_s = now_s
+            self._hurry.set()
+        self._knows_clock = self._knows_clock or sent_s > self._answered_s
         round_trip_s = (now_s - sent_s) - (said_s - heard_s)
         if round_trip_s < self._shortest_s:
             self._shortest_s = round_trip_s
             self._ahead_s = ((heard_s - sent_s) + (said_s - now_s)) / 2
 
     def _on_this_clock(self, note: str) -> str:
-        if not note.startswith(('{"started"', '{"recovered"')):
+        if not note.startswith(_TIMES):
             return note
         return json.dumps({what: at - self._ahead_s for what, at in json.loads(note).items()})
 
 
-class _Taken:
-    """Adds to the notes of a global server what the standby has noted that has taken its place.
+class _Notes:
+    """Adds to the notes of a node what a process has noted on another machine.
+
+    A process that takes another one's place repeats changes of members; what the file had before is
+    not added again.
 
     Args:
-        stem: Path of the server's files without suffix.
+        stem: Path of the node's files without suffix.
     """
 
     def __init__(self, stem: Path) -> None:
-        self._stem = stem
-        self._members: set[str] | None = None  # changes of members that the server had noted
+        self._stem, self._path = stem, file_of(stem, ".jsonl")
+        self._file: IO[str] | None = None
+        self._before: set[str] = set()  # changes of members
 
     def write(self, line: str) -> None:
-        """Add a note, unless the server had noted the same."""
-        if self._members is None:
-            self._members = members_noted(Reader(self._stem).new())
-        if members_noted([json.loads(line)]) & self._members:
-            return
-        file = file_of(self._stem, ".jsonl")
-        with naming(file), file.open("a", encoding="utf-8") as notes:
-            notes.write(line + "\n")
+        """Add a note, unless it is of a change that the file had before."""
+        with naming(self._path):
+            if self._file is None:
+                self._before = members_noted(Reader(self._stem).new())
+                self._file = self._path.open("a", encoding="utf-8", buffering=1)
+            if line.startswith('{"member"') and members_noted([json.loads(line)]) <= self._before:
+                return
+            self._file.write(line + "\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()

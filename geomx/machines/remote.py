@@ -101,7 +101,7 @@ class RemoteJob:
         if not self._address and self._lines[0].address:
             self._address = self._lines[0].address
             self._joins.announce(self._address)
-            for line in self._lines[1:]:
+            for line in [line for line in self._lines[1:] if line.status is None]:
                 self._open(line)
         self._collect()
         for line in self._lines:
@@ -110,8 +110,9 @@ class RemoteJob:
         for node in (*self._restarts.due(), *self._joins.due()):
             self._restarts.begins(node.name)
             self._connect(node, again=True)
-            self._open(self._lines[-1], again=self._restarts.journal(node) is None)
-        silent = [line for line in self._lines if line.opened and not line.heard]
+            if self._address:  # otherwise when the scheduler has reported it, with all others
+                self._open(self._lines[-1])
+        silent = [line for line in self._lines if line.awaited]
         if silent:
             self._patience.waits(
                 "the launcher",
@@ -148,8 +149,9 @@ class RemoteJob:
         except OSError as error:
             raise NodeLost(node.name, f"{argv[0]}: {error.strerror}") from error
 
-    def _open(self, line: Line, again: bool = False) -> None:
+    def _open(self, line: Line) -> None:
         node = line.node
+        again = self._restarts.again(node.name) and self._restarts.journal(node) is None
         about = self._opening(node) | {"again": again}
         if node.role == "scheduler":
             about["experiment"] = self.spec.to_json()
