@@ -15,6 +15,7 @@ from geomx.network.files import read_network
 from geomx.network.topology import with_standbys
 from geomx.results.results import Results
 from geomx.sim import World
+from tests.ports import free_port
 
 NETWORK: dict[str, Any] = {
     "central": {"name": "hub", "uplink_mbps": 400, "downlink_mbps": 400},
@@ -213,6 +214,18 @@ def test_a_paused_server_is_refused_when_it_returns(tmp_path: Path) -> None:
     check_equal(calm, paused)
     log = (paused.directory / "nodes" / "hub-scheduler.log").read_text()
     assert f"{SERVER} is lost, its standby goes on in its place" in log
+
+
+@pytest.mark.slow
+def test_a_paused_server_does_not_end_the_run_by_its_port_of_metrics(tmp_path: Path) -> None:
+    scenario = f"scenario=[{{at_s: 0.5, pause: {SERVER}, for_s: 3}}]"
+    words = [REPLICA, "faults.suspect_s=1", scenario, f"metrics.port={free_port(9)}"]
+    check_equal(
+        run(tmp_path / "calm", "iterations=60"),
+        run(tmp_path / "paused", *words, "iterations=60", mode="live"),
+    )
+    log = (tmp_path / "paused" / "nodes" / "hub-standby0.log").read_text()
+    assert f"warning: the metrics of {SERVER} are not served: metrics.port=" in log
 
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from geomx.errors import ConfigError
 from geomx.live import access
 from geomx.live.member import Member
 from geomx.metrics.families import NodeMetrics
 from geomx.metrics.server import Federation, serve
+from geomx.terminal.log import say
 
 
 def meter(member: Member, tls: Path | None) -> NodeMetrics | None:
     """Serve the metrics of a member that has been wired; the scheduler serves those of all.
+
+    A member that goes on in another one's place does so without metrics if the port is taken: the
+    other's process may still exist, paused or cut off, and must not end the run by its port.
 
     Args:
         member: The member.
@@ -31,9 +36,6 @@ def meter(member: Member, tls: Path | None) -> NodeMetrics | None:
     loop = member.loop
     metrics = NodeMetrics(node, cluster, loop.stats, loop.residual_norms, lambda: loop.waits)
     files = None if access.is_loopback(options.host) else access.paths(tls)
-    if node.role != "scheduler":
-        serve(options.host, port + node.id, metrics, files)
-        return metrics
 
     def addresses() -> Mapping[str, str]:
         found = {}
@@ -44,5 +46,11 @@ def meter(member: Member, tls: Path | None) -> NodeMetrics | None:
                 found[name] = f"{host}:{port + other.id}"
         return found
 
-    serve(options.host, port, Federation(metrics, addresses, files), files)
+    served = Federation(metrics, addresses, files) if node.role == "scheduler" else metrics
+    try:
+        serve(options.host, port + node.id, served, files)
+    except ConfigError as error:
+        if not member.resumed:
+            raise
+        say(f"the metrics of {node.name} are not served: {error}", "warning", node.name)
     return metrics
