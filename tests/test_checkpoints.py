@@ -77,6 +77,11 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path, seed: int) -> No
     assert all(np.array_equal(found.values[key], values[key]) for key in values)
 
 
+def test_a_missing_checkpoint_is_said_to_be_on_another_machine(tmp_path: Path) -> None:
+    with pytest.raises(GeomxError, match=r"one\.npz is not on this machine: .* share the folder"):
+        Checkpoint.read(tmp_path / "one.npz")
+
+
 def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     path = tmp_path / "one.npz"
@@ -146,6 +151,22 @@ def test_a_killed_run_goes_on_with_another_number_of_workers(tmp_path: Path, see
         with np.load(third / "parameters.npz") as found:
             for name, value in second.parameters().items():
                 assert np.array_equal(value, found[name])
+
+
+@pytest.mark.slow(4)
+def test_rounds_are_counted_through_runs_that_were_killed(tmp_path: Path) -> None:
+    """A run that has begun with another may be killed several times, and be begun with itself."""
+    words = [*TINY, DURABLE]
+    run(tmp_path / "first", *words, "iterations=10")
+    second, file = tmp_path / "second", tmp_path / "other.yaml"
+    file.write_text(str(OTHER))
+    begins = [f"network={file}", f"resume={tmp_path / 'first'}", f"hydra.run.dir={second}"]
+    assert killed(second, 4, 0.0, *begins, *words, "iterations=70")
+    assert killed(second, 20, 0.0, f"resume={second}")
+    found = runner.run("mode=live", f"resume={second}")
+    assert first_step(found) == 10
+    third = follow(second, tmp_path / "third", NETWORK, *TINY, "iterations=75")
+    assert first_step(third) == 70
 
 
 SCRIPT = """

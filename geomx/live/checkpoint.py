@@ -88,6 +88,12 @@ class Checkpoint:
                         cuts[int(numbers[0])] = tuple(int(size) for size in archive[name])
                     elif kind == STATE:
                         states[int(numbers[0]), int(numbers[1])] = archive[name].tobytes()
+        except FileNotFoundError as error:
+            raise GeomxError(
+                f"{path} is not on this machine: with {KEY}=DIR the launcher writes it, and the "
+                "first worker reads it; let their machines share the folder of the run, or give "
+                "both one machine"
+            ) from error
         except (OSError, ValueError, KeyError, EOFError, IndexError, zipfile.BadZipFile) as error:
             raise GeomxError(f"{path} is no checkpoint, or is damaged: {error}") from error
         return cls(rounds, values, states, cuts)
