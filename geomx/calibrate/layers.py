@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from multiprocessing.connection import Connection
+from threading import BrokenBarrierError
 from typing import Any
 
 import numpy as np
@@ -68,12 +69,16 @@ def measure(
         there.close()
         started.append((process, here))
     steps: list[Step] = []
+    broken = False
     try:
         for _, pipe in started:
             try:
                 answer = pipe.recv()
             except EOFError as error:
                 raise GeomxError("a process that measured the workload's layers ended") from error
+            if answer is None:
+                broken = True
+                continue
             if isinstance(answer, str):
                 raise GeomxError(f"the workload's layers could not be measured: {answer}")
             steps += answer
@@ -82,6 +87,11 @@ def measure(
         for process, _ in started:
             process.kill()
             process.join()
+    if broken:
+        raise GeomxError(
+            f"the workload's layers could not be measured: {processes} processes were not ready to "
+            f"compute at the same time within {START_TIMEOUT_S:g} s"
+        )
     return asdict(summary(steps, workload.layers, workload.batch_size, processes))
 
 
@@ -123,9 +133,14 @@ def summary(
 def _compute(
     place: tuple[Choice, int, int, int], seconds: float, barrier: Any, pipe: Connection
 ) -> None:
-    """Compute steps in a process of its own and send their times to `pipe`."""
+    """Compute steps in a process of its own, and send to `pipe` their times or what went wrong.
+
+    That is None if this process could not begin because another one failed or is late.
+    """
     try:
         pipe.send(_steps(*place, seconds, barrier))
+    except BrokenBarrierError:
+        pipe.send(None)
     except BaseException as error:
         barrier.abort()
         pipe.send(str(error) or type(error).__name__)

@@ -10,7 +10,8 @@ that they know it by an HMAC of their request and of a number that the probe has
 * Bandwidth: transfers over one connection, growing until one takes `ENOUGH_S`; the bytes after the
   first quarter over the time since then, to exclude slow start. A window that is too small for the
   path limits the result, as it would limit a run.
-* Loss: the fraction of `DATAGRAMS` datagrams, sent at a fifth of that bandwidth, that is lost.
+* Loss: the fraction of `DATAGRAMS` datagrams, sent at a fifth of that bandwidth, that is lost. Over
+  slow paths there are fewer, which take `TIMEOUT_S` to send.
 * Share: the rate of one connection among others requested at the same time, over the last three
   quarters of `SHARE_S`. The sum of such shares is the capacity of what they have in common.
 """
@@ -31,15 +32,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 from geomx.errors import ConfigError, GeomxError
+from geomx.live.descriptors import readable
 from geomx.options.schema import TcpOptions
 
 ECHOES = 20
 FIRST_BYTES, MOST_BYTES = 1 << 18, 1 << 28
 ENOUGH_S = 1.0
-DATAGRAMS, DATAGRAM_BYTES = 400, 1200
+DATAGRAMS, FEWEST_DATAGRAMS, DATAGRAM_BYTES = 400, 20, 1200
 TIMEOUT_S = 30.0
 CHUNK = bytes(1 << 16)
-LATE_S = 0.5  # wait for datagrams still under way when the last one has been sent
+LATE_S = 0.5  # of silence, after the last datagram has been sent
 SHARE_S = 4.0  # the first quarter is for connections to find their rates
 
 
@@ -125,18 +127,26 @@ class _Handler(socketserver.StreamRequestHandler):
             _say(self.wfile, {"bytes": began, "seconds": max(seconds, 1e-9)})
 
     def _datagrams(self) -> None:
-        """Count the datagrams that arrive at a new port, until all are there or a timeout."""
+        """Count the datagrams that arrive at a new port.
+
+        The sender says how many it has sent when it has sent the last one. Silence does not tell
+        that: the first one takes a round trip to come, and slow paths have long gaps between two.
+        """
         with socket.socket(self.connection.family, socket.SOCK_DGRAM) as port:
             port.bind((self.connection.getsockname()[0], 0))
-            port.settimeout(LATE_S)
             _say(self.wfile, {"port": port.getsockname()[1]})
-            count, quiet = 0, False
-            deadline = time.monotonic() + TIMEOUT_S
-            while count < DATAGRAMS and not quiet and time.monotonic() < deadline:
-                try:
+            count, sent = 0, -1  # not said yet
+            deadline = time.monotonic() + 3 * TIMEOUT_S
+            while sent < 0 or count < sent:
+                sources = [port.fileno(), *([self.connection.fileno()] if sent < 0 else [])]
+                silence_s = 2 * TIMEOUT_S if sent < 0 else LATE_S
+                ready = readable(sources, min(silence_s, deadline - time.monotonic()))
+                if not ready:
+                    break
+                if port.fileno() in ready:
                     count += len(port.recv(2 * DATAGRAM_BYTES)) == DATAGRAM_BYTES
-                except TimeoutError:
-                    quiet = True
+                else:
+                    sent = int(json.loads(self.rfile.readline(4096))["sent"])
             _say(self.wfile, {"count": count})
 
     def _pour(self) -> None:
@@ -223,16 +233,18 @@ def _bandwidth(target: str, token: str) -> float:
 
 def _loss(target: str, token: str, mbps: float) -> float:
     interval_s = DATAGRAM_BYTES * 8e-6 / (0.2 * mbps)
+    sent = max(FEWEST_DATAGRAMS, min(DATAGRAMS, int(TIMEOUT_S / interval_s)))
     with _connected(target, token, "datagrams") as (connection, stream):
         host = connection.getpeername()[0]
         port = int(_hear(stream)["port"])
         with socket.socket(connection.family, socket.SOCK_DGRAM) as datagrams:
             next_s = time.perf_counter()
-            for _ in range(DATAGRAMS):
+            for _ in range(sent):
                 datagrams.sendto(bytes(DATAGRAM_BYTES), (host, port))
                 next_s += interval_s
                 time.sleep(max(0.0, next_s - time.perf_counter()))
-        return 1 - int(_hear(stream)["count"]) / DATAGRAMS
+        _say(stream, {"sent": sent})
+        return max(0.0, 1 - int(_hear(stream)["count"]) / sent)
 
 
 def share(target: str, token: str = "") -> float:
