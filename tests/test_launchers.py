@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -219,6 +221,43 @@ def test_a_manifest_has_the_variables_and_the_directory_of_a_job(tmp_path: Path)
     job.directory = "work"
     with pytest.raises(ConfigError, match="directory=work: must be an absolute path"):
         kubernetes.manifest(job, "job", "image")
+
+
+@pytest.mark.parametrize(
+    ("programs", "said"),
+    [
+        ({"geomx": "trap 'echo left; exit 0' TERM; touch began; {wait}"}, "left\n"),
+        ({"geomx": "exit 0", "sleep": "touch began; {wait}"}, ""),
+    ],
+)
+def test_a_pod_ends_at_once_when_it_is_deleted(
+    tmp_path: Path, programs: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell, its first process, gets SIGTERM: while the node runs, which leaves, or later."""
+    pause = shlex.quote(shutil.which("sleep") or "sleep")
+    wait = f"while [ ! -e over ]; do {pause} 0.1; done"
+    hosts = {name: {"address": "127.0.0.1"} for name in ("n0", "n1")}
+    job = jobfile.read(write(tmp_path, hosts=hosts, insecure=True))
+    objects = yaml.safe_load_all(kubernetes.manifest(job, "job", "image"))
+    (pods, *_) = of_kind([*objects], "StatefulSet")
+    (container,) = pods["spec"]["template"]["spec"]["containers"]
+    for name, script in programs.items():
+        program(tmp_path / "bin", name, script.format(wait=wait), monkeypatch)
+    pod = subprocess.Popen(
+        container["command"],
+        env={**os.environ, "HOSTNAME": "job-hub-0", "POD_IP": "127.0.0.1"},
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "began").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        pod.terminate()
+        status = pod.wait(60)
+    finally:
+        (tmp_path / "over").touch()
+        pod.kill()
+    assert (pod.communicate()[0], status) == (said, 0)
 
 
 @pytest.mark.slow

@@ -93,6 +93,20 @@ def manifest(
     return yaml.safe_dump_all(objects, sort_keys=False)
 
 
+_SUPERVISES = """\
+node=$! asked=
+trap 'asked=yes; kill -TERM "$node"' TERM
+wait "$node"; status=$?
+while kill -0 "$node" 2> /dev/null; do wait "$node"; status=$?; done
+[ "$status$asked" = 0 ] || exit "$status"
+trap 'exit 0' TERM
+sleep infinity & wait"""
+"""End of a pod's script: passes SIGTERM on to the node, and stays when that has finished.
+
+The kernel delivers SIGTERM to a pod's first process only if that handles it. ``wait`` ends with it.
+"""
+
+
 def _check_options(job: JobFile) -> None:
     """Refuse a directory that pods cannot have, and warn of options of machines."""
     if job.directory and not job.directory.startswith("/"):
@@ -122,9 +136,8 @@ def _script(
         line = _literal(shlex.join(arguments)) + ' --host "$POD_IP"'
         if node.role == "worker" and command:
             line += " -- " + _literal(shlex.join(command))
-        cases.append(f"  {number}) {line};;")
-    lines = ['case "${HOSTNAME##*-}" in', *cases, "esac && exec sleep infinity"]
-    return "\n".join(lines) + "\n"
+        cases.append(f"  {number}) {line} & ;;")
+    return "\n".join(['case "${HOSTNAME##*-}" in', *cases, "esac", _SUPERVISES]) + "\n"
 
 
 def _certificates(
