@@ -14,12 +14,15 @@ import sys
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from socket import socket
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from rich.console import Console
 
 from geomx.cli.main import main
@@ -109,6 +112,25 @@ def test_a_scheduler_serves_the_metrics_of_all_nodes_once_each(job: Cluster) -> 
     assert now.get("geomx_suspicions_total", **which) == 1
     assert now.get("geomx_handling_seconds_total", node=worker.name, work="update") == 0.125
     assert now.get("process_resident_memory_bytes", node=worker.name) > 1e6
+
+
+class Other(Collector):
+    """What another program serves."""
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("up", "Whether a target answers.", value=1.0)
+
+
+def test_a_page_of_another_program_is_refused() -> None:
+    """Such as that of Prometheus itself, whose port is taken for the job's."""
+    port = free_port()
+    served = serve("127.0.0.1", port, Other(), None)
+    try:
+        with pytest.raises(GeomxError, match=rf"no metrics of geomx at http://.*:{port}/metrics"):
+            fetch(f"127.0.0.1:{port}")
+    finally:
+        served.shutdown()
+        served.server_close()
 
 
 def test_top_shows_rates_between_two_readings(job: Cluster) -> None:

@@ -37,6 +37,10 @@ COUNTS = {
     ),
     "non_finite_pushes": ("geomx_non_finite_pushes", "Pushes with NaN or infinite values."),
 }
+
+NODE_INFO = "geomx_node_info"
+"""A metric of every node, which no other program has."""
+
 LINK = ("node", "peer", "network")
 RESIDUALS_SHARE = 0.01
 """Largest share of time for computing residual norms, which reads all that codecs keep."""
@@ -103,7 +107,7 @@ class NodeMetrics(Collector):
         """Yield all metrics as of now."""
         stats = self._stats()
         labels = ["node", "role", "party"]
-        info = GaugeMetricFamily("geomx_node_info", "Role and party of a node.", labels=labels)
+        info = GaugeMetricFamily(NODE_INFO, "Role and party of a node.", labels=labels)
         info.add_metric([self._node.name, self._node.role, self._node.party], 1)
         yield info
         yield from self._links(stats)

@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from geomx.errors import ConfigError, GeomxError
+from geomx.metrics.families import NODE_INFO
 
 NODE_TIMEOUT_S = 1.0
 """Time after which a node that does not answer the scheduler counts as down."""
@@ -49,18 +50,24 @@ def fetch(address: str, files: Files | None = None, timeout_s: float = TIMEOUT_S
 
     Raises:
         Unserved: Nothing listens there.
-        GeomxError: There is no answer, or it is no page of metrics.
+        GeomxError: There is no answer, or it is no page of metrics of geomx.
     """
     url = f"{'http' if files is None else 'https'}://{address}/metrics"
     try:
         context = None if files is None else _client(files)
         with urllib.request.urlopen(url, timeout=timeout_s, context=context) as answer:
             text = answer.read().decode("utf-8")
-        return list(text_string_to_metric_families(text))
+        families = list(text_string_to_metric_families(text))
     except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         kind = Unserved if isinstance(reason, ConnectionRefusedError) else GeomxError
         raise kind(f"no metrics at {url}: {error}") from error
+    if all(family.name != NODE_INFO for family in families):
+        raise GeomxError(
+            f"no metrics of geomx at {url}, where another program serves its own: give the "
+            "metrics.port of the job"
+        )
+    return families
 
 
 def _client(files: Files) -> ssl.SSLContext:

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from geomx.metrics.families import NODE_INFO
 from geomx.results.mean_rounds import PARTS, MeanRound
 from geomx.terminal import units
 
@@ -59,7 +60,7 @@ class Reading:
 
     def nodes(self) -> set[str]:
         """Return the names of the nodes that have answered."""
-        return {labels["node"] for labels, _ in self.each("geomx_node_info")}
+        return {labels["node"] for labels, _ in self.each(NODE_INFO)}
 
     def only(self, nodes: Set[str]) -> Reading:
         """Return the reading of some nodes alone."""
@@ -146,8 +147,8 @@ def node_rows(before: Reading, now: Reading) -> list[NodeRow]:
     waits = {labels["node"]: labels["peers"] for labels, _ in now.each("geomx_long_wait")}
     suspects = [labels for labels, value in now.each("geomx_peer_suspect") if value]
     down = {labels["node"] for labels, value in now.each("geomx_up") if not value}
-    known = {labels["node"]: labels for labels, _ in before.each("geomx_node_info")}
-    known |= {labels["node"]: labels for labels, _ in now.each("geomx_node_info")}
+    known = {labels["node"]: labels for labels, _ in before.each(NODE_INFO)}
+    known |= {labels["node"]: labels for labels, _ in now.each(NODE_INFO)}
     known |= {name: {"role": ""} for name in sorted(down - known.keys())}  # silent for longer
     first, last = comparable(before, now)
     both = last.nodes()
@@ -204,7 +205,7 @@ def round_rows(before: Reading, now: Reading) -> list[RoundRow]:
         return max(0.0, now.get(metric, **labels) - before.get(metric, **labels))
 
     rows = []
-    for info, _ in now.each("geomx_node_info"):
+    for info, _ in now.each(NODE_INFO):
         name = info["node"]
         rounds = grown("geomx_shard_rounds_total", node=name)
         phases = [
