@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import yaml
 
 from geomx.cli.main import main
 from geomx.errors import ConfigError, GeomxError
+from geomx.live.access import FILES, read_files
 from geomx.machines import agent, jobfile
 from geomx.machines.frames import Opening
 
@@ -71,8 +71,8 @@ def test_a_node_that_cannot_be_started_says_why(
     opening: dict[str, str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GEOMX_HOST", raising=False)
-    about = {"name": "east/worker0", "id": 1, "token": "", "scheduler": "a:1", "command": ["true"]}
-    read = Opening.read(json.dumps({**about, **opening}))
+    about: dict[str, Any] = {"name": "east/worker0", "id": 1, "token": "", "command": ["true"]}
+    read = Opening(**{**about, **opening})
     with pytest.raises(GeomxError, match=re.escape(sentence)):
         agent._Attached(read, tmp_path, None)  # type: ignore[arg-type]
 
@@ -84,6 +84,11 @@ def test_a_node_that_cannot_be_started_says_why(
         ({"port": -1}, "job.port=-1: must be between 0 and 65535"),
         ({"network": 3}, "job.network=3: must be a name or a file, or the content of a file"),
         ({"env": {"A=B": "c"}}, "env.A=B=c: is no environment variable: NAME: VALUE"),
+        ({"reach": "ssh {address.x} {command}"}, "job.reach=ssh {address.x} {command}: is not a "),
+        (
+            {"reach": "ssh --a={command} {command}"},
+            "job.reach=ssh --a={command} {command}: needs {",
+        ),
         ({"hosts": at("")}, "hosts.a.address=: must be a name or an address, without a port or"),
         ({"hosts": at("10.0.0.1:80")}, "hosts.a.address=10.0.0.1:80: must be a name or an address"),
         ({"hosts": at("[::1]")}, "hosts.a.address=[::1]: must be a name or an address, without a"),
@@ -131,3 +136,17 @@ def test_certificates_are_valid_for_a_day_or_more(
     assert main(["certs", str(file), "--days", days]) == 2
     assert capfd.readouterr().err == f"--days={days}: must be between 1 and 36500\n"
     assert not (tmp_path / "certs").exists()
+
+
+@pytest.mark.parametrize("lost", list(FILES.values()))
+def test_certificates_are_made_again_where_a_file_is_missing(lost: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(JOB | {"tls": "certs"}))
+    assert main(["certs", str(file)]) == 0
+    folders = sorted((tmp_path / "certs/nodes").iterdir())
+    before = [read_files(folder) for folder in folders]
+    (folders[0] / lost).unlink()
+    assert main(["certs", str(file)]) == 0
+    now = [read_files(folder) for folder in folders]
+    assert now[1:] == before[1:]
+    assert now[0]["certificate"] != before[0]["certificate"]

@@ -38,7 +38,7 @@ def folder_of(certs: Path, name: str) -> Path:
 
 
 def make(certs: Path, cluster: Cluster, days: int = DAYS) -> list[Path]:
-    """Create the authority, unless it exists, and certificates for all nodes without one.
+    """Create the authority, unless it exists, and the files of all nodes that lack one of them.
 
     Args:
         certs: The folder; created if necessary.
@@ -69,7 +69,7 @@ def make(certs: Path, cluster: Cluster, days: int = DAYS) -> list[Path]:
     made = []
     for node in cluster.nodes:
         folder = folder_of(certs, node.name)
-        if not (folder / FILES["certificate"]).exists():
+        if not all((folder / name).exists() for name in FILES.values()):
             names = [node] if node.role != "standby" else [node, cluster.stood_by(node)]
             _issue(certs, names, folder, days)
             made.append(folder)

@@ -35,15 +35,18 @@ def check(template: str, key: str) -> None:
     Raises:
         ConfigError: It lacks ``{command}``, or contains an unknown placeholder.
     """
+    needs = "needs {command} as a separate argument, as in " + SSH
     try:
-        argv = shlex.split(template)
-        template.format(host="", address="", command="")
-    except (KeyError, IndexError, ValueError) as error:
+        words = shlex.split(template)
+        if any(COMMAND in word and word != COMMAND for word in words):
+            raise ConfigError(key, template, needs)
+        argv(template, "host", "address", [])
+    except (LookupError, ValueError, AttributeError, TypeError) as error:
         remedy = f"is not a valid template: use {{host}}, {{address}} and {{command}} ({error})"
         raise ConfigError(key, template, remedy) from error
-    if COMMAND not in argv:
-        raise ConfigError(key, template, "needs {command} as a separate argument, as in " + SSH)
-    before = argv[: argv.index(COMMAND)]
+    if COMMAND not in words:
+        raise ConfigError(key, template, needs)
+    before = words[: words.index(COMMAND)]
     shell = next((word for word in before if word.rsplit("/", 1)[-1] in _SHELLS), None)
     if shell is not None and _TAKES_ONE_WORD.fullmatch(before[-1]):
         remedy = (
