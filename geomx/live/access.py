@@ -1,9 +1,10 @@
 """Authentication and encryption of a run: a token, and TLS.
 
-The token identifies the run. It is generated for every run, passed in the environment or over a
-launcher's connection, and sent first on every connection. Between machines it is not sufficient,
-because it can be read from the network. There, connections use TLS 1.3 with certificates on both
-sides (`geomx.machines.certs`); a certificate identifies the node.
+The token identifies the run. It is generated for every run and passed in the environment or over a
+launcher's connection. Both ends of every connection prove to each other that they know it, without
+sending it. Between machines that is not sufficient, because what follows could be read and changed
+on the network. There, connections use TLS 1.3 with certificates on both sides
+(`geomx.machines.certs`); a certificate identifies the node.
 """
 
 from __future__ import annotations
