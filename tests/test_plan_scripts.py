@@ -86,6 +86,20 @@ def test_a_plan_with_shadows_runs_the_script_once_per_combination(
     assert told == [True, False]
 
 
+@pytest.mark.slow
+def test_a_baseline_that_is_not_to_be_chosen_is_not_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = script(tmp_path, TRAIN)
+    words = ["network=pair.yaml", "plan.sync=[esync]", "plan.accel=[]", "plan.options=false"]
+    made = scripts.make([*words, "hydra.run.dir=here"], command, "constant:0.05")
+    rows = {row["name"]: row["status"] for row in made.content["candidates"]}
+    assert rows == {"fsa": scripts.BASE, "esync": scripts.REFUSED}  # its workers have optimizers
+    assert made.content["command"] is None
+    assert list(made.verdict())[-1].startswith("no combination of plan.sync can be chosen; fsa is")
+
+
 @pytest.mark.parametrize(
     "word", ["workload=tiny", "iterations=3", "plan.live=1", "plan.target=0.5"]
 )

@@ -112,6 +112,10 @@ class Space:
                 raise ConfigError(f"plan.{kind}", name, near(name, usable))
         return [name for name in usable if wanted is None or name in wanted]
 
+    def has(self, candidate: Candidate) -> bool:
+        """Return whether `candidate` may be chosen: the baseline is simulated in any case."""
+        return candidate.sync in self.syncs
+
     def plugins(self, candidate: Candidate) -> list[Plugin]:
         """Return the plugins of `candidate`, sync first."""
         kinds = [("sync", candidate.sync), *(("accel", name) for name in candidate.accel)]
@@ -212,3 +216,27 @@ def _wiring(base: Experiment, selection: Selection) -> str:
         [selection.slicers(link) for link in links],
     ]
     return repr(told)
+
+
+def replaced(overrides: Iterable[str], own: Sequence[str]) -> list[str]:
+    """Replace overrides.
+
+    Args:
+        overrides: Overrides.
+        own: Overrides that replace those of the same keys, and of options below these keys.
+
+    Returns:
+        The remaining `overrides`, then `own`.
+    """
+    keys = {key_of(override) for override in own}
+    kept = (
+        override
+        for override in overrides
+        if not keys.intersection((key_of(override), _group(override)))
+    )
+    return [*kept, *own]
+
+
+def _group(override: str) -> str:
+    """Return ``network`` for ``network.delay_ms=1``."""
+    return key_of(override).partition(".")[0]

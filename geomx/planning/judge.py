@@ -28,7 +28,7 @@ from geomx.experiment.experiment import Experiment
 from geomx.options.schema import PER_ITERATION, TO_ACCURACY, PlanOptions
 from geomx.pages.comparison import TARGET_SHARE
 from geomx.planning.alone import Alone
-from geomx.planning.candidates import BASELINE, Candidate, Space
+from geomx.planning.candidates import BASELINE, Candidate, Space, replaced
 from geomx.planning.outcome import HELD, LIVE_HELD, Outcome, Standing, mean
 from geomx.results.results import Results
 from geomx.study.variants import Variant, carry_out, finished, key_of
@@ -172,7 +172,8 @@ class Judge:
                 return
             for seed in range(first + 1, first + count):
                 self._train(chosen, seed)
-                if all(len(set(one.outcomes.values())) == 1 for one in chosen):
+                refused = any(one.reason for one in chosen)
+                if not refused and all(len(set(one.outcomes.values())) == 1 for one in chosen):
                     return
             self.weigh([])
 
@@ -268,12 +269,16 @@ class Judge:
 
     def bar(self) -> float:
         """Return the ranked time that a candidate has to beat to be among the best, in seconds."""
-        values = sorted(self.value(standing) for standing in self.standings.values())
-        return values[KEPT - 1] if len(values) >= KEPT else math.inf
+        ranking = self.ranking()
+        return self.value(ranking[KEPT - 1]) if len(ranking) >= KEPT else math.inf
+
+    def candidates(self) -> list[Standing]:
+        """Return the simulated candidates, without the baseline if that is not to be chosen."""
+        return [s for s in self.standings.values() if self._space.has(s.candidate)]
 
     def ranking(self) -> list[Standing]:
         """Return the candidates that can be ranked, the best first."""
-        ranked = [s for s in self.standings.values() if math.isfinite(self.value(s))]
+        ranked = [s for s in self.candidates() if math.isfinite(self.value(s))]
         return sorted(ranked, key=lambda s: (self.value(s), s.candidate.name))
 
     def iterations(self, standing: Standing) -> int:
@@ -310,6 +315,8 @@ class Judge:
         return standings
 
     def _train(self, standings: Sequence[Standing], seed: int) -> None:
+        """Train those that could be run with all seeds so far; one failure refuses a candidate."""
+        standings = [standing for standing in standings if not standing.reason]
         kind = "train" if self.numerics else "sizes"
         variants = [
             self._variant(s.candidate, kind, seed, self._budget(s) if self.numerics else None)
@@ -370,27 +377,3 @@ class Judge:
         if self.numerics:
             own.append(f"evaluate_every={self._every}")
         return replaced(self._overrides, own)
-
-
-def replaced(overrides: Iterable[str], own: Sequence[str]) -> list[str]:
-    """Replace overrides.
-
-    Args:
-        overrides: Overrides.
-        own: Overrides that replace those of the same keys, and of options below these keys.
-
-    Returns:
-        The remaining `overrides`, then `own`.
-    """
-    keys = {key_of(override) for override in own}
-    kept = (
-        override
-        for override in overrides
-        if not keys.intersection((key_of(override), _group(override)))
-    )
-    return [*kept, *own]
-
-
-def _group(override: str) -> str:
-    """Return ``network`` for ``network.delay_ms=1``."""
-    return key_of(override).partition(".")[0]

@@ -74,8 +74,9 @@ class Plan:
             error: Error of the simulator.
             certainty: Certainty of the first choice; None if nothing is ranked.
         """
-        ranking = judge.ranking()
-        out = [s for s in judge.standings.values() if s not in ranking]
+        ranking, candidates = judge.ranking(), judge.candidates()
+        out = [standing for standing in candidates if standing not in ranking]
+        baseline = judge.standings[BASELINE]
         rows = [_row(judge, standing) for standing in (*ranking, *out)]
         header = base.header()
         content = {
@@ -90,9 +91,7 @@ class Plan:
             "numerics": judge.numerics,
             "exhaustive": exhaustive,
             "simulated": len(rows),
-            "trained": sum(bool(s.outcomes) for s in judge.standings.values())
-            if judge.numerics
-            else 0,
+            "trained": sum(bool(s.outcomes) for s in candidates) if judge.numerics else 0,
             "simulator_error": {
                 "median": error.median, "p95": error.p95, "source": error.source
             },
@@ -100,6 +99,7 @@ class Plan:
             "command": _command(judge.command(ranking[0])) if ranking else None,
             "live_first": _live_first(rows),
             "alone": None if judge.alone is None else _row(judge, judge.alone),
+            "baseline": None if baseline in candidates else _row(judge, baseline),
             "candidates": rows,
         }  # fmt: skip
         made = cls(directory, content)
@@ -156,13 +156,15 @@ class Plan:
         return table
 
     def _lines(self, most: int = SHOWN) -> list[tuple[str, Row]]:
-        """Return rows with their ranks: the best, the baseline, and one party alone (no rank)."""
+        """Return rows with their ranks: the best, and the baseline.
+
+        One party alone has no rank, and neither has the baseline if it is not to be chosen.
+        """
         ranked = [(str(rank), row) for rank, row in enumerate(self.ranked, 1)]
         lines = ranked[:most]
         lines += [line for line in ranked[most:] if line[1]["name"] == BASELINE.name]
-        alone = self.content["alone"]
-        if alone is not None and alone["seconds"] is not None:
-            lines.append(("", alone))
+        beside = [self.content["alone"], self.content["baseline"]]
+        lines += [("", row) for row in beside if row is not None and row["seconds"] is not None]
         return sorted(lines, key=lambda line: line[1]["seconds"]["mean"])
 
     def _notes(self) -> list[str]:

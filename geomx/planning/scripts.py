@@ -37,7 +37,8 @@ from geomx.version import __version__
 
 TIMES, RUNS = "times", "script"
 """Folders of the plan by time, and of the script's simulations."""
-FASTEST, LOSES, REFUSED = "ranked", "loses accuracy", "refused"
+FASTEST, LOSES, REFUSED, BASE = "ranked", "loses accuracy", "refused", "baseline"
+"""Statuses of rows; a baseline that is not among ``plan.sync`` is only there for comparison."""
 OF_THE_SCRIPT = "is the script's; leave it out"
 NOT_OF_SCRIPTS = {
     "workload": OF_THE_SCRIPT,
@@ -67,7 +68,8 @@ class ScriptPlan:
     Attributes:
         directory: Directory of its files.
         content: Content of ``script.json``: ``candidates`` are the combinations with which the
-            script was simulated, the fastest first, then those with a reason against them.
+            script was simulated, the fastest first, then those with a reason against them;
+            ``command`` launches the first, and is None if none can be chosen.
     """
 
     directory: Path
@@ -98,7 +100,7 @@ class ScriptPlan:
         content = self.content
         return (
             f"the best by time of {content['simulated']} combinations ({TIMES}/plan.json); "
-            "* trains with other values than the first"
+            f"* trains with other values than {BASELINE.name}"
         )
 
     def verdict(self) -> Iterator[str]:
@@ -109,6 +111,9 @@ class ScriptPlan:
                 yield f"{row['name']}: {row['reason']}"
         (base,) = (row for row in rows if row["name"] == BASELINE.name)
         first = rows[0]
+        if first["status"] != FASTEST:
+            yield f"no combination of plan.sync can be chosen; {base['name']} is not among them"
+            return
         said = f"first choice: {first['name']}"
         if first is not base:
             ratio = base["seconds_per_iteration"] / first["seconds_per_iteration"]
@@ -143,7 +148,8 @@ def make(
 
     Raises:
         ConfigError: An override is invalid.
-        GeomxError: The script cannot be simulated with the baseline.
+        GeomxError: The script cannot be simulated with the baseline, which also is if it is not to
+            be chosen.
     """
     for override in overrides:
         if (key := key_of(override)) in NOT_OF_SCRIPTS:
@@ -154,6 +160,8 @@ def make(
 
     trials = _Trials(kept, directory / RUNS, command, compute, shadows, options.max_loss)
     first = trials.simulate(FIRST)
+    if options.sync is not None and BASELINE.sync not in options.sync:
+        trials.rows[0]["status"] = BASE
     likeness = stand_in(Evidence(first.directory), directory / TIMES)
     place = setting("hydra.run.dir", directory / TIMES)
     by_time = planning.make([*repeating(overrides), *likeness, place])
@@ -163,7 +171,7 @@ def make(
     rows = sorted(
         trials.rows, key=lambda row: (row["status"] != FASTEST, row["seconds_per_iteration"] or 0.0)
     )
-    launched = [*kept, *rows[0]["words"], "--", *command]
+    launch = ["geomx", "launch", *kept, *rows[0]["words"], "--", *command]
     content = {
         "schema": SCHEMA,
         "geomx": __version__,
@@ -174,7 +182,7 @@ def make(
         "network": base.header()["network"]["name"],
         "max_accuracy_loss": options.max_loss,
         "simulated": by_time.content["simulated"],
-        "command": shlex.join(["geomx", "launch", *launched]),
+        "command": shlex.join(launch) if rows[0]["status"] == FASTEST else None,
         "candidates": rows,
     }
     write_json(directory / "script.json", content)

@@ -102,14 +102,20 @@ def _loss(judge: Judge, standing: Standing) -> float | None:
     """Return the quantity that Optuna minimises: the log of the ranked time, with penalties.
 
     None if the candidate cannot be run. A candidate that was not trained because it could not have
-    won counts with its bound; one that misses its accuracy is penalised by the missing part.
+    won counts with its bound; one that misses its accuracy is penalised by the missing part, and
+    counts with no less than the baseline's time, or, if the baseline misses it too, with no less
+    than every ranked time and the time of the baseline's whole run.
     """
     if standing.reason:
         return None
     value = judge.value(standing)
     if math.isfinite(value):
         return math.log(value)
-    worst = max(judge.value(judge.standings[BASELINE]), judge.bound(standing))
-    if not math.isfinite(worst):
-        worst = judge.bound(standing)
+    baseline = judge.standings[BASELINE]
+    least = judge.value(baseline)
+    if not math.isfinite(least):
+        assert baseline.sized is not None
+        whole_s = baseline.sized.seconds_per_iteration * judge.iterations(baseline)
+        least = max([whole_s, *map(judge.value, judge.ranking())])
+    worst = max(least, judge.bound(standing))
     return math.log(worst) + (10 * judge.shortfall(standing) if standing.outcomes else 0.0)
