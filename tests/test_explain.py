@@ -14,6 +14,7 @@ import networkx as nx
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
+import geomx
 from geomx.cli import main as cli
 from geomx.explaining import explain
 from geomx.explaining.evidence import Evidence
@@ -21,8 +22,10 @@ from geomx.explaining.parts import edge_name, parts_of, sentence
 from geomx.explaining.path import critical_path
 from geomx.pages import wan
 from geomx.plugin.registry import Registry
+from geomx.plugin.tracking import TrackedRun
 from geomx.results import trace
 from geomx.runner import run
+from tests.laws import registry_with
 
 pytestmark = pytest.mark.slow
 
@@ -133,6 +136,20 @@ def test_without_communication_no_change_gains(tmp_path: Path) -> None:
     parts = content["runs"][0]["parts"]
     assert parts[0]["what"] == "compute" and parts[0]["share"] > 0.99
     assert not [one for one in content["what_if"]["changes"] if (one["gain"] or 0.0) > 0.01]
+
+
+def test_all_work_of_an_interval_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many spans it has, and if one of them began long before."""
+    timeline = trace.Timeline()
+    timeline.add(trace.Span("hub/server", "hub", "encode", "encode", 0.01, 0.98, {}))
+    for number in range(1000):
+        span = trace.Span("hub/server", "hub", "sum", "aggregate", number / 1000, 0.001, {})
+        timeline.add(span)
+    directory = run(words(tmp_path, 10, 5, network(tmp_path))).directory
+    monkeypatch.setattr("geomx.explaining.evidence.read", lambda path: timeline)
+    spent = Evidence(directory).handling("hub/server", 0.8, 1.0)
+    assert spent["aggregate"] == pytest.approx(0.2)
+    assert spent["encode"] == pytest.approx(0.19)
 
 
 # ---- laws ----
@@ -305,6 +322,33 @@ def test_a_run_is_explained_with_its_own_network_in_any_folder(
     said = shlex.split(change(before, "switched on")["command"])
     assert f"network={there / 'run' / 'network.json'}" in said
     assert "network.delay_ms=5" not in said
+
+
+def test_a_variant_of_a_study_in_a_file_is_explained(tmp_path: Path) -> None:
+    more = ("experiment=accelerators", "study=null")
+    content = explained(tmp_path, words(tmp_path, 1000, 5, network(tmp_path), *more))
+    assert content["what_if"]["reason"] == ""
+    assert "study=null" in change(content, "switched on")["command"]
+
+
+def test_trackers_do_not_follow_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But they do follow the printed commands, which are the user's."""
+    followed: list[Path] = []
+
+    class Counted:
+        """Notes which runs it is asked to follow."""
+
+        @geomx.hookimpl
+        def geomx_track(self, run: TrackedRun) -> None:
+            followed.append(run.directory)
+
+    registry = registry_with(counted=("track", Counted()))
+    monkeypatch.setattr(Registry, "discover", classmethod(lambda cls: registry))
+    said = words(tmp_path, 1000, 5, network(tmp_path), "+track=[counted]")
+    content = explained(tmp_path, said)
+    assert followed == [tmp_path / "run"]
+    assert content["what_if"]["reason"] == ""
+    assert "track=[counted]" in change(content, "switched on")["command"]
 
 
 def test_a_file_that_is_not_there_is_named_with_a_remedy(

@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,6 +115,10 @@ class Evidence:
                 self._own[span.node].append(span)
             else:
                 self._handling[span.node].append(span)
+        self._handled_s = {  # by node, the last end of its spans up to each of them
+            node: list(accumulate((span.end_s for span in spans), max))
+            for node, spans in self._handling.items()
+        }
         self._links: dict[tuple[str, str, bool], list[Sent]] = defaultdict(list)
         self._arrivals: dict[tuple[object, ...], list[Sent]] = defaultdict(list)
         for message in self.sent:  # in the order of their starts
@@ -163,8 +168,9 @@ class Evidence:
         """
         spans = self._handling[node]
         spent: dict[str, float] = defaultdict(float)
-        place = bisect_left(spans, end_s, key=attrgetter("start_s"))
-        for span in reversed(spans[max(0, place - 64) : place]):
+        first = bisect_right(self._handled_s.get(node, []), start_s)
+        past = bisect_left(spans, end_s, key=attrgetter("start_s"))
+        for span in spans[first:past]:
             spent[span.category] += max(0.0, min(span.end_s, end_s) - max(span.start_s, start_s))
         return spent
 

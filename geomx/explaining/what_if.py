@@ -36,6 +36,8 @@ WORTH_TRYING = 0.02
 """Share of the path above which a cause is changed."""
 LONG_S = 1.0
 """Duration of a simulation above which several run in parallel processes."""
+QUIET = ("track=[]", "sim.max_spans=0")
+"""Overrides of every simulation: no timeline, and no trackers, which follow the user's own runs."""
 _FILE = re.compile(r"[^\[{]*(/|\.[A-Za-z])[^\[{]*")
 """A value that is probably a path: no list, no table, and it has a folder or a suffix."""
 
@@ -156,10 +158,11 @@ def outcomes(
     Raises:
         GeomxError: The run itself cannot be simulated (any more).
     """
+    # Words of `study` stay: study=null keeps a variant from asking for its whole study again.
     kept = [
         override
         for override in _overrides(run, registry)
-        if key_of(override).split(".")[0] not in ("hydra", "study", *(script and ["workload"]))
+        if key_of(override).split(".")[0] not in ("hydra", *(script and ["workload"]))
     ]
     base = _replaced(kept, ("mode=sim", "numerics=false", *script))
     lines = {Change("as it is", ()): base}
@@ -170,7 +173,7 @@ def outcomes(
         progress(len(lines), "what if") as go,
     ):
         waiting = [
-            Variant((*line, "sim.max_spans=0"), (), Path(place) / str(number))
+            Variant(tuple(_replaced(line, QUIET)), (), Path(place) / str(number))
             for number, line in enumerate(lines.values())
         ]
         reasons: dict[Path, str] = {}
@@ -232,10 +235,10 @@ def _mean_s(run: Results) -> float:
 def _replaced(overrides: Sequence[str], own: Sequence[str]) -> list[str]:
     """Return `overrides` with `own` in place of those of the same keys.
 
-    Options of a network that `own` replaces are removed.
+    Options of a network or of trackers that `own` replaces are removed.
     """
     keys = {key_of(override) for override in own}
-    tops = keys & {"network"}
+    tops = keys & {"network", "track"}
     kept = [w for w in overrides if key_of(w) not in keys and key_of(w).split(".")[0] not in tops]
     return [*kept, *own]
 
