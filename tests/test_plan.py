@@ -507,6 +507,7 @@ def test_sweeps_use_all_cores_unless_runs_are_live() -> None:
     assert compose._on_all_cores(["seed=1,2"])[0] == "hydra/launcher=joblib"
     for own in ("hydra/launcher=basic", "mode=sim,live"):
         assert compose._on_all_cores(["seed=1,2", own]) == []
+    assert compose._on_all_cores(["+hydra.launcher.n_jobs=2"]) == ["hydra/launcher=joblib"]
 
 
 def test_arguments_of_a_plan_must_be_overrides() -> None:

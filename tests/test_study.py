@@ -102,6 +102,31 @@ def test_a_variant_of_earlier_overrides_is_unfinished(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
+    ("words", "jobs"),
+    [
+        ([asked("seed=1")], 3),
+        ([asked("mode=live"), "study.jobs=2"], 2),
+        ([asked("seed=1", "mode=live")], 1),
+        ([asked("seed=1", "mode=live"), "mode=both", "study.baseline='mode=sim'"], 1),
+        ([asked("mode=sim seed=1"), "mode=live", "study.baseline='mode=sim'"], 3),
+    ],
+)
+def test_live_variants_run_one_at_a_time(
+    words: list[str], jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[int] = []
+
+    def carried_out(variants: Any, jobs: int) -> Any:
+        used.append(jobs)
+        return iter(())
+
+    monkeypatch.setattr(study, "carry_out", carried_out)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 3)
+    study.run([*QUICK, *words])
+    assert used == [jobs]
+
+
+@pytest.mark.parametrize(
     ("words", "key"),
     [
         (["study.each=[synk]"], "study.each[0]=synk: did you mean sync?"),

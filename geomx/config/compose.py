@@ -235,14 +235,16 @@ def main(
 def _on_all_cores(overrides: Sequence[str]) -> list[str]:
     """Return overrides that run a sweep's jobs in parallel, unless a launcher is chosen.
 
-    Empty if the mode is swept too, since then some jobs are live.
+    Empty if the mode is swept too, since then some jobs are live. They come after `overrides`, so
+    the number of jobs is left out if it is among these.
     """
     said = {
         override.partition("=")[0].lstrip("+"): override.partition("=")[2] for override in overrides
     }
     if "hydra/launcher" in said or said.get("mode", "sim") not in MODES:
         return []
-    return ["hydra/launcher=joblib", "hydra.launcher.n_jobs=${geomx_jobs:}"]
+    jobs = "hydra.launcher.n_jobs"
+    return ["hydra/launcher=joblib", *([] if jobs in said else [f"{jobs}=${{geomx_jobs:}}"])]
 
 
 def _jobs(*, _root_: Any) -> int:

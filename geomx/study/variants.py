@@ -105,9 +105,10 @@ def conduct(experiment: Experiment, directory: Path) -> Comparison:
 
     options = experiment.study or StudyOptions()
     variants = plan(experiment.overrides, options, directory)
-    # Only simulations may run in parallel: live runs would slow each other down.
-    jobs = options.jobs or (cpu_count() if experiment.mode == "sim" else 1)
     waiting = [variant for variant in variants if not finished(variant)]
+    # Only simulations may run in parallel: live runs would slow each other down.
+    simulated = all(_mode(variant, experiment.mode) == "sim" for variant in waiting)
+    jobs = options.jobs or (cpu_count() if simulated else 1)
     if variants[0] in waiting:
         _check(variants[0])
     refusals: dict[Path, str] = {}
@@ -122,6 +123,12 @@ def conduct(experiment: Experiment, directory: Path) -> Comparison:
         comparison = _compare(directory, variants, refusals, options.target_accuracy, experiment)
     _warn_of_unreached(experiment, variants)
     return comparison
+
+
+def _mode(variant: Variant, mode: str) -> str:
+    """Return the mode of a variant of a study with `mode`."""
+    said = {key_of(override): override.partition("=")[2] for override in variant.own}
+    return said.get("mode", mode)
 
 
 def _warn_of_unreached(experiment: Experiment, variants: Sequence[Variant]) -> None:
