@@ -139,6 +139,14 @@ def test_a_sweep_cannot_be_resumed() -> None:
         compose(["resume=x"])
 
 
+@pytest.mark.parametrize("word", ["network=two_parties", "+network=two_parties"])
+def test_with_another_network_a_new_run_begins(word: str, tmp_path: Path) -> None:
+    from geomx.config.compose import compose
+
+    made, _ = compose(["mode=live", "resume=x", word], directory=tmp_path)
+    assert made.begins_with == "x"
+
+
 # ---- whole runs ----
 
 

@@ -322,3 +322,16 @@ def test_geomx_check_from_the_command_line(capsys: pytest.CaptureFixture[str]) -
     assert main(["check", "tini"]) == 2
     assert "did you mean tiny?" in capsys.readouterr().err
     assert main(["check", "tiny", "--modes", "fast"]) == 2
+    assert capsys.readouterr().err == "modes=fast: must be sim, live or sim,live\n"
+
+
+@pytest.mark.slow
+def test_laws_of_runs_are_those_of_the_modes() -> None:
+    simulated, live, both = (
+        {finding.law for finding in check_plugin("tiny", modes=modes)}
+        for modes in (["sim"], ["live"], ["sim", "live"])
+    )
+    assert simulated | live == both
+    assert "all options have valid defaults" in simulated & live
+    assert "the model learns" in simulated - live
+    assert live - simulated == {"a live run has the predicted traffic, and learns"}

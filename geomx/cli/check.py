@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from geomx.errors import ConfigError, GeomxError
+from geomx.errors import GeomxError
 from geomx.terminal.output import show
 from geomx.testing.battery import CheckFailed, check_plugin
 from geomx.testing.finding import Finding
@@ -29,9 +29,6 @@ def main(options: argparse.Namespace) -> None:
             show(f"holds   {finding.law}")
         told[finding.law] = told.get(finding.law, 0) + 1
 
-    for mode in options.modes.split(","):
-        if mode not in ("sim", "live"):
-            raise ConfigError("--modes", options.modes, "must be sim, live or sim,live")
     try:
         findings = check_plugin(
             options.name,

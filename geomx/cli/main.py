@@ -18,6 +18,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
@@ -200,7 +201,8 @@ def _wants_help(arguments: Sequence[str]) -> bool:
     """Whether the help of a command that takes words is wanted, and not of what it runs."""
     if arguments[0] == "calibrate":  # it parses by itself
         return False
-    return "--help" in (arguments[:2] if arguments[0] == "compat" else arguments)
+    own = takewhile("--".__ne__, arguments[:2] if arguments[0] == "compat" else arguments)
+    return "--help" in own
 
 
 def _parser(arguments: Sequence[str]) -> Parser:

@@ -64,8 +64,15 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
         Its exit status.
 
     Raises:
+        ConfigError: Arguments do not fit together.
         GeomxError: It could not start.
     """
+    if options.overrides and not options.job:
+        remedy = (
+            "only a scheduler with --job takes overrides: other nodes learn them from it, and an "
+            "--experiment file has its own"
+        )
+        raise ConfigError("overrides", " ".join(options.overrides), remedy)
     access.check("--host", options.host, options.tls, options.insecure)
     env = {access.TOKEN: os.environ.get(access.TOKEN, "")}
     if options.tls:
@@ -143,6 +150,9 @@ def _party(options: argparse.Namespace) -> str:
 def _experiment(options: argparse.Namespace, script: bool) -> str:
     if options.experiment:
         spec = Spec.from_json(Path(options.experiment).read_text(encoding="utf-8"))
+        if script and spec.workload is not None:
+            remedy = "trains a workload, and runs no command; geomx manifest ... -- COMMAND does"
+            raise ConfigError("--experiment", options.experiment, remedy)
         runtime = dataclasses.replace(spec.runtime, port=options.port or spec.runtime.port)
         return dataclasses.replace(spec, runtime=runtime).to_json()
     job = jobfile.read(Path(options.job))

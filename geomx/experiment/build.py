@@ -48,7 +48,8 @@ def build_experiment(
     """
     check_words(overrides, content)
     root = build_options(Root, content, "")
-    if root.resume is not None and not any(word.startswith("network=") for word in overrides):
+    given = {word.lstrip("+").partition("=")[0] for word in overrides}
+    if root.resume is not None and "network" not in given:
         remedy = "continues one run; for new ones that begin with its state, give network=..., too"
         raise ConfigError("resume", root.resume, remedy)
     selection = registry.select(

@@ -53,7 +53,8 @@ def check_plugin(
     Args:
         name: Name of the plugin, as on the command line.
         kind: ``accel``, ``sync``, ``workload`` or ``network``, if the name alone is ambiguous.
-        modes: ``sim``, ``live`` or both; live starts processes and takes seconds.
+        modes: ``sim``, ``live`` or both: how runs with the plugin are made. Live ones start
+            processes and take seconds. Laws about its options and answers need no run.
         seed: Seed of all random values; a failure names it and repeats with it.
         registry: The installed plugins; None: discover them.
         options: Options of the plugin; the others have their defaults.
@@ -63,9 +64,11 @@ def check_plugin(
         All laws, which hold.
 
     Raises:
-        ConfigError: The plugin or an option is unknown.
+        ConfigError: The plugin, a mode or an option is unknown.
         CheckFailed: Laws do not hold.
     """
+    if not modes or not set(modes) <= set(MODES):
+        raise ConfigError("modes", ",".join(modes), "must be sim, live or sim,live")
     known = registry or Registry.discover()
     plugin = _find(known, name, kind)
     label = f"{plugin.kind} {plugin.name}"
