@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from sim_vs_live.measure import measure
 from sim_vs_live.pace import batch_s, keepable, slowed, slower
 from sim_vs_live.page import FIGURES, in_full, overview, title
 from sim_vs_live.scenarios import OUTAGE_S, events, write_scenario
-from sim_vs_live.study import published
+from sim_vs_live.study import published, renew
 
 
 def made(words: str, place: int, sim_s: float, *live_s: float, sent: int = 10) -> dict:
@@ -86,6 +87,35 @@ def test_a_batch_is_measured_with_all_workers_at_once():
     assert 0.001 < batch_s(place(), measured_s=0.5) < 10
 
 
+def test_a_file_is_as_old_as_its_content(tmp_path):
+    file = tmp_path / "place.yaml"
+    for content, changes in (("a", True), ("a", False), ("b", True)):
+        if file.exists():
+            os.utime(file, (1, 1))
+        renew(file, lambda path, text=content: path.write_text(text))
+        assert file.read_text() == content
+        assert (file.stat().st_mtime > 1) == changes
+    assert [path.name for path in tmp_path.iterdir()] == ["place.yaml"]
+
+
+@pytest.mark.slow
+def test_measurements_of_another_network_file_are_repeated(tmp_path):
+    file = tmp_path / "place.yaml"
+    write_network(place(), file)
+    words = [f"network={file}", "numerics=false", "iterations=2"]
+    (first, _), (second, _) = (measure(words, tmp_path, 0, [file]) for _ in range(2))
+    assert second.summary["wall_seconds"] == first.summary["wall_seconds"]
+    os.utime(file)  # it has changed since
+    (other, _) = measure(words, tmp_path, 0, [file])
+    assert other.summary["wall_seconds"] != first.summary["wall_seconds"]
+
+
+@pytest.mark.slow
+def test_simulations_have_the_cores_of_this_process(tmp_path):
+    (sim, _) = measure(["numerics=false", "iterations=2"], tmp_path, 0)
+    assert f"costs.cores={len(os.sched_getaffinity(0))}" in sim.summary["words"]
+
+
 @pytest.mark.slow
 def test_measurements_are_stored(tmp_path):
     words = ["numerics=false", "iterations=2"]
@@ -100,6 +130,12 @@ def test_errors_are_relative_to_the_median_live_run():
     assert row["live_s"] == 1.0
     assert row["error"] == pytest.approx(0.1)
     assert row["noise"] == pytest.approx([0.0, -0.1, 4.0])
+
+
+def test_noise_leaves_out_the_run_that_is_the_median():
+    for live_s in ((0.9, 1.0, 1.1), (0.9, 1.1)):
+        figures = judge([made("x", 0, 1.0, *live_s), made("y", 0, 2.0, 1.0)])
+        assert figures["noise_median"] == pytest.approx(0.1)
 
 
 def test_order_and_regret_within_places():

@@ -8,8 +8,9 @@
 The character transformer (`workload=torch_transformer`, 106,000 weights, Adam) on `two_parties`,
 four workers. All workers make the same number of local steps with each of the algorithms, so that
 they see equally many samples. Three seeds each (one with `--long`), simulated with real gradients.
-Rows are kept in ``results/compare.json`` or ``results/compare_long.json``, and a run that is there
-is not repeated.
+Rows are kept in ``results/compare.json`` or ``results/compare_long.json``, which are not in the
+repository, and a run that is there is not repeated. The page is written when all runs of the study
+are there; until then the table of those that are is printed.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ LONG = Study(
     "compare_long", 2000, 100, 1,
     ("fsa", "diloco", "diloco, streaming", "halos", "hfa", "fsa + sparseloco"),
 )  # fmt: skip
+REFERENCE = "fsa"
+"""The combination whose loss after half of the steps is the target of all others."""
 HEAD = (
     "| | loss at step {steps} | accuracy | MB up, per party | MB down | s of virtual time "
     "| s until loss {target:.2f} | MB up until then |"
@@ -143,7 +146,7 @@ def mean(values: Sequence[float], digits: int, spread: bool = False) -> str:
 def table(study: Study, rows: dict[str, list[Any]]) -> str:
     """Return the table of the page."""
     steps = [study.steps // 4, study.steps // 2, study.steps]
-    target = statistics.mean(at(each["curve"], study.steps // 2) for each in rows["fsa"])
+    target = statistics.mean(at(each["curve"], study.steps // 2) for each in rows[REFERENCE])
     head = HEAD.format(steps=", ".join(map(str, steps)), target=target)
     lines = [head, "|---" * (head.count("|") - 1) + "|"]
     for name, runs in rows.items():
@@ -183,6 +186,11 @@ def main() -> None:
     if not arguments.page:
         measure(study, only or study.names, rows)
     whole = {name: rows[name] for name in study.names if len(rows.get(name, ())) == study.seeds}
+    if missing := [name for name in study.names if name not in whole]:
+        if REFERENCE in whole:
+            print(table(study, whole))
+        print(f"{PAGE.name} is not written without runs of {', '.join(missing)}")
+        return
     text, made = PAGE.read_text(encoding="utf-8"), table(study, whole)
     marks = re.compile(rf"(<!-- measured: {study.name} -->\n).*?(<!-- end -->)", re.DOTALL)
     PAGE.write_text(marks.sub(lambda m: m[1] + made + m[2], text), encoding="utf-8")

@@ -7,7 +7,8 @@ Each mutation (planted.txt) changes one place of the C++ core, in a copy of the 
 
 Needs CMake, Ninja and a C++ compiler. Only the files that a mutation changes are compiled again;
 with ccache a second run compiles almost nothing. One row per mutation: its name, whether it was
-found, the first seed that shows it, the law that it breaks, and the seconds of the search. The file
+found, the first seed that shows it, the law that it breaks, and the seconds of the search. A search
+that takes ten times as long as without a bug counts as found: some step never ends. The file
 is written after every mutation, and those that are in it are not tried again; with `--missed`,
 those that were not found are. With `--tree`, the copy is kept for the next run.
 """
@@ -28,7 +29,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FIELDS = ("mutation", "found", "seed", "law", "search_s")
-TOO_LONG_S = 600
+TRIED_FIRST = 1000
+"""Number of seeds that are tried without a bug, which tells how fast this machine is."""
+TOO_LONG = 10
+"""A search never ends if it takes this multiple of the time that it takes without a bug."""
 PROJECT = """# The program alone, without the drivers of live and simulated runs; file by file.
 cmake_minimum_required(VERSION 3.20)
 project(mutations LANGUAGES CXX)
@@ -136,8 +140,24 @@ def configure(tree: Path) -> None:
         sys.exit(output[-3000:])
 
 
-def attempt(tree: Path, mutation: Mutation, seeds: int) -> dict[str, str]:
-    """Plant a mutation, try seeds, and remove it."""
+def search(tree: Path, seeds: int, seconds: float = 3600) -> tuple[int, str, float]:
+    """Try seeds until one breaks a law; return exit status, output and the seconds that it took."""
+    program = tree / "build/faults/geomx_faults"
+    began = time.monotonic()
+    status, output = run(program, "--seeds", str(seeds), "--until-broken", seconds=seconds)
+    return status, output, time.monotonic() - began
+
+
+def longest_s(tree: Path, seeds: int) -> float:
+    """Return the time after which a search of so many seeds counts as one that never ends."""
+    status, output, took_s = search(tree, TRIED_FIRST)
+    if status != 0:
+        sys.exit(f"a law breaks without any bug:\n{output[-3000:]}")
+    return TOO_LONG * took_s * max(seeds, TRIED_FIRST) / TRIED_FIRST
+
+
+def attempt(tree: Path, mutation: Mutation, seeds: int, seconds: float) -> dict[str, str]:
+    """Plant a mutation, try seeds for at most so many seconds, and remove it."""
     path = tree / "runtime_cpp" / mutation.file
     before = path.read_text()
     path.write_text(mutation.planted(before))
@@ -145,10 +165,7 @@ def attempt(tree: Path, mutation: Mutation, seeds: int) -> dict[str, str]:
         status, output = build(tree)
         if status != 0:
             sys.exit(f"{mutation.name} does not compile:\n{output[-3000:]}")
-        program = tree / "build/faults/geomx_faults"
-        began = time.monotonic()
-        status, output = run(program, "--seeds", str(seeds), "--until-broken", seconds=TOO_LONG_S)
-        took_s = time.monotonic() - began
+        status, output, took_s = search(tree, seeds, seconds)
     finally:
         path.write_text(before)
     row = {
@@ -195,11 +212,12 @@ def main() -> None:
         tree = arguments.tree or Path(temporary) / "tree"
         copy(tree)
         configure(tree)
+        seconds = longest_s(tree, arguments.seeds)
         for mutation in read_planted():
             known = rows.get(mutation.name)
             if known and (known["found"] == "yes" or not arguments.missed):
                 continue
-            rows[mutation.name] = attempt(tree, mutation, arguments.seeds)
+            rows[mutation.name] = attempt(tree, mutation, arguments.seeds, seconds)
             print(*rows[mutation.name].values(), sep="; ", flush=True)
             write_rows(arguments.out, rows)
     write_rows(arguments.out, rows)

@@ -104,8 +104,8 @@ def draw(seed: int, number: int) -> dict[str, Any]:
 def run_all(plan: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     """Return every candidate of a plan with simulated and live seconds, in the plan's order.
 
-    Seconds are None if the accuracy was not reached, or, in simulation, if the candidate was not
-    trained because it could not have been among the best.
+    Seconds are None if the accuracy was not reached, if the candidate could not be run, or, in
+    simulation, if it was not trained because it could not have been among the best.
     """
     live = []
     for row in plan["candidates"]:
@@ -119,18 +119,20 @@ def run_all(plan: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
             advance(1)
     rows = []
     for row, variant in zip(plan["candidates"], live, strict=True):
-        results = Results.load(variant.directory)
-        outcome = Outcome.of(results, plan["target_accuracy"], held=LIVE_HELD)
-        by_iteration = plan["by"] == PER_ITERATION
+        outcome = None
+        if finished(variant):
+            results = Results.load(variant.directory)
+            outcome = Outcome.of(results, plan["target_accuracy"], held=LIVE_HELD)
+        ranked = "seconds_per_iteration" if plan["by"] == PER_ITERATION else "seconds"
         rows.append(
             {
                 "name": row["name"],
                 "status": row["status"],
                 "sim_s": row["seconds"]["mean"] if row["seconds"] else None,
-                "live_s": outcome.seconds_per_iteration if by_iteration else outcome.seconds,
+                "live_s": getattr(outcome, ranked, None),
                 "sim_iteration_s": row["seconds_per_iteration"],
-                "live_iteration_s": outcome.seconds_per_iteration,
-                "live_accuracy": outcome.accuracy,
+                "live_iteration_s": getattr(outcome, "seconds_per_iteration", None),
+                "live_accuracy": getattr(outcome, "accuracy", None),
             }
         )
     return rows
@@ -139,15 +141,17 @@ def run_all(plan: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
 def judge(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the live rank of the first choice, its regret, and the rank correlation.
 
-    Candidates that did not reach the target live are last.
+    Candidates without seconds live are last. Regret is None if the first choice is one of them, and
+    the correlation if fewer than two candidates have both times.
     """
     live = [math.inf if row["live_s"] is None else row["live_s"] for row in rows]
     both = [row for row in rows if row["sim_s"] is not None and row["live_s"] is not None]
-    tau = kendalltau([r["sim_s"] for r in both], [r["live_s"] for r in both]).statistic
+    times = [r["sim_s"] for r in both], [r["live_s"] for r in both]
+    tau = kendalltau(*times).statistic if len(both) > 1 else math.nan
     return {
         "rank_live": 1 + sum(seconds < live[0] for seconds in live),
-        "regret": live[0] / min(live) - 1,
-        "tau": float(tau),
+        "regret": live[0] / min(live) - 1 if math.isfinite(live[0]) else None,
+        "tau": float(tau) if math.isfinite(tau) else None,
     }
 
 
@@ -162,14 +166,15 @@ def table(one: dict[str, Any]) -> str:
         f"**Network {one['number']}**: workers behind Mbit/s up/down: {parties}; "
         f"{network['delay_ms']} ms between any two sites. The first choice has rank "
         f"{one['rank_live']} live, regret {units.share(one['regret'])}, Kendall's tau "
-        f"{one['tau']:.2f}.",
+        f"{'-' if one['tau'] is None else format(one['tau'], '.2f')}.",
         "",
         "| combination | simulated | live | iteration simulated | live | accuracy live |",
         "|---|---|---|---|---|---|",
     ]
     for row in one["candidates"]:
         simulated = row["status"] if row["sim_s"] is None else units.duration(row["sim_s"])
-        live = "not reached" if row["live_s"] is None else units.duration(row["live_s"])
+        missed = "not run" if row["live_iteration_s"] is None else "not reached"
+        live = missed if row["live_s"] is None else units.duration(row["live_s"])
         iteration = [units.duration(row[f"{mode}_iteration_s"]) for mode in ("sim", "live")]
         cells = [row["name"], simulated, live, *iteration, units.share(row["live_accuracy"])]
         lines.append(f"| {' | '.join(cells)} |")

@@ -17,25 +17,30 @@ from pathlib import Path
 from typing import Any
 
 from geomx.errors import GeomxError
+from geomx.experiment.costs import this_machine
 from geomx.results.results import Results
 
 TIMEOUT_S = 600
 PREDICTION = "prediction.json"
 
 
-def measure(words: Sequence[str], directory: Path, repeats: int) -> tuple[Results, list[Results]]:
+def measure(
+    words: Sequence[str], directory: Path, repeats: int, files: Sequence[Path] = ()
+) -> tuple[Results, list[Results]]:
     """Return the simulated and the live runs, running those that do not exist.
 
     Args:
         words: Overrides.
         directory: Directory of the runs.
         repeats: Number of live runs.
+        files: Files that `words` name; runs that are older than one of them do not count.
 
     Raises:
         GeomxError: A run failed.
     """
-    # As with mode=both: the nodes of the live run share this machine.
-    sim = _run(["mode=sim", f"costs.cores={os.cpu_count()}", *words], directory / "sim")
+    # As with mode=both: the nodes of the live run share the cores that this process may use.
+    cores = this_machine()[1]
+    sim = _run(["mode=sim", f"costs.cores={cores}", *words], directory / "sim", files)
     note = directory / PREDICTION
     digest = hashlib.sha256((sim.directory / "summary.json").read_bytes()).hexdigest()
     if not note.exists() or json.loads(note.read_text("utf-8"))["sha256"] != digest:
@@ -43,17 +48,18 @@ def measure(words: Sequence[str], directory: Path, repeats: int) -> tuple[Result
         content = {"seconds_per_iteration": predicted, "sha256": digest}
         note.write_text(json.dumps(content) + "\n", encoding="utf-8")
     live = [
-        _run(["mode=live", *words], directory / f"live{index}", after=note)
+        _run(["mode=live", *words], directory / f"live{index}", [note, *files])
         for index in range(repeats)
     ]
     return sim, live
 
 
-def _run(words: Sequence[str], directory: Path, after: Path | None = None) -> Results:
-    """Run `words` unless `directory` has their results, and these are newer than `after`."""
+def _run(words: Sequence[str], directory: Path, files: Sequence[Path]) -> Results:
+    """Run `words` unless `directory` has their results, and these are newer than all `files`."""
     words = [*words, f"hydra.run.dir={directory}"]
     summary = directory / "summary.json"
-    if summary.exists() and not (after and summary.stat().st_mtime < after.stat().st_mtime):
+    changed = max((file.stat().st_mtime for file in files), default=0.0)
+    if summary.exists() and summary.stat().st_mtime >= changed:
         results = Results.load(directory)
         whole = "aborted" not in results.summary and "behind_pace_s" in results.summary
         if results.summary["words"] == list(words) and whole:  # of this version, and not cut short

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from geomx.errors import GeomxError
+from geomx.experiment.costs import this_machine
 from geomx.results.results import Results
 from geomx.terminal.progress import progress
 from geomx.version import __version__
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "words": options.overrides,
         "repeats": options.repeats,
         "geomx": __version__,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} "
+        "machine": f"{platform.machine()}, {this_machine()[1]} cores, {platform.system()} "
         f"{platform.release()}",
         "slowed": {
             one.place.number: [wish.place.forward_ms, one.place.forward_ms]
@@ -94,17 +95,34 @@ def _measured(
 ) -> dict[str, Any]:
     directory = place / f"{one.number:03d}"
     network = place / f"place{one.place.number:02d}.yaml"
-    if not network.exists():
-        write_network(one.place, network)
+    renew(network, partial(write_network, one.place))
+    files = [network]
     words = [*one.overrides(network), *options.overrides]
     if options.scenarios:
+        drawn = events(options.seed, one.place, options.seconds, emulate)
         scenario = place / f"scenario{one.place.number:02d}.yaml"
-        if not scenario.exists():
-            drawn = events(options.seed, one.place, options.seconds, emulate)
-            write_scenario(drawn, scenario)
+        renew(scenario, partial(write_scenario, drawn))
+        files.append(scenario)
         words.append(f"scenario={scenario}")
-    sim, live = measure(words, directory, options.repeats)
+    sim, live = measure(words, directory, options.repeats, files)
     return row_of(one.own, one.place.number, _taken(sim), [_taken(run) for run in live])
+
+
+def renew(path: Path, write: Callable[[Path], None]) -> None:
+    """Write a file unless it has that content already: its age is the age of its content.
+
+    What is drawn depends on more than the seed and the emulation, which name the folder.
+
+    Args:
+        path: The file.
+        write: Writes it to a path.
+    """
+    new = path.with_name(f"new_{path.name}")
+    write(new)
+    if path.exists() and path.read_bytes() == new.read_bytes():
+        new.unlink()
+    else:
+        new.replace(path)
 
 
 def _taken(results: Results) -> dict[str, Any]:
