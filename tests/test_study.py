@@ -159,8 +159,11 @@ def test_a_study_has_no_single_result() -> None:
 # ---- running ----
 
 
-def test_a_study_writes_one_report(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_study_writes_one_report(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With two processes and a refused variant; the last line is the path."""
+    monkeypatch.setattr("geomx.terminal.progress.FIRST_LINE_S", 1e9)  # none on a slow machine
     variants = asked("network.delay_ms=60", "accel=[nobody]", "iterations=2 seed=1")
     assert cli.run([*QUICK, variants, "study.jobs=2"]) == cli.DONE
     out, err = capfd.readouterr()
