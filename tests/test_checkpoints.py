@@ -127,6 +127,16 @@ def test_a_run_in_two_parts_ends_like_one(
 
 
 @pytest.mark.slow(4)
+@pytest.mark.needs("halos")
+def test_a_run_goes_on_under_an_algorithm_that_plans_steps(tmp_path: Path) -> None:
+    """The replies of the other run's coordinators, if it had any, are not known."""
+    first = run(tmp_path / "first", *TINY, DURABLE, "iterations=3")
+    words = ["+sync=halos", "sync.h=4", "iterations=20"]
+    second = follow(first.directory, tmp_path / "second", NETWORK, *TINY, *words)
+    assert first_step(second) == 1 + 4 * 2
+
+
+@pytest.mark.slow(4)
 def test_a_killed_run_goes_on_with_another_number_of_workers(tmp_path: Path, seed: int) -> None:
     """All at once after a power cut, and again after a second one."""
     draw = random.Random(seed)

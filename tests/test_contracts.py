@@ -445,3 +445,14 @@ def test_misspelt_names_of_parts_are_refused_when_they_are_returned() -> None:
     side = policy(party_policy=changed(Side, initiall=1))()
     with pytest.raises(PluginError, match="did you mean initial of a PartySync"):
         CheckedPolicy(side, "accel bad").party_policy(None, None)  # type: ignore[arg-type]
+
+
+def test_a_worker_that_is_told_its_steps_must_say_where_it_continues() -> None:
+    """By default, the steps of earlier rounds are counted, which depend on replies."""
+    cluster = build(Registry.discover(), network=SOLO, iterations=3).cluster
+    told = CheckedPolicy(worker(coordinator=0)(), "sync bad").worker(cluster, cluster.workers[0], 3)
+    assert told.resume(0) == 0
+    with pytest.raises(PluginError, match=r"^sync bad: Told has .*; define Told\.resume\(\)$"):
+        told.resume(1)
+    alone = CheckedPolicy(worker()(), "sync bad").worker(cluster, cluster.workers[0], 3)
+    assert [alone.resume(rounds) for rounds in (0, 1, 2, 3)] == [0, 1, 2, None]

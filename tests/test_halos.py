@@ -14,7 +14,7 @@ import pytest
 
 import geomx
 from geomx.errors import PluginError
-from geomx.plugins.halos import HalosConfig, HalosPolicy
+from geomx.plugins.halos import HalosConfig, HalosPolicy, HalosWorker
 from geomx.workload import Workload
 from tests.guide import documented
 from tests.laws import Build, Run, by_hand, close, expected_bytes, registry_with, same
@@ -225,6 +225,25 @@ def test_steps_follow_speeds(steps: int, network: Build, sized: Build, simulate:
     full = [min(8, steps - 1 - at) for at in range(0, steps - 1, 8)]
     for worker, share in shares.items():
         assert made[worker] == 1 + sum(max(1, round(share * each)) for each in full)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2, 13, 14, 20])
+def test_a_worker_continues_after_rounds_of_the_fastest(rounds: int) -> None:
+    """The first is one step again, which measures the speed; the steps that are left are made."""
+    h, steps = 8, 100
+    worker = HalosWorker(0, h, steps)
+    made = 0 if rounds == 0 else 1 + h * (rounds - 1)
+    assert worker.resume(rounds) == (made if made < steps else None)
+    if made >= steps:
+        return
+    synchronised = []
+    for step in range(made, steps):
+        assert worker.finished(step) == (step + 1 == steps)
+        if worker.after_step(step):
+            synchronised.append(step)
+            worker.reply([1.0])
+    assert synchronised[0] == made
+    assert len(synchronised) == 1 + -(-(steps - made - 1) // h)
 
 
 def test_workers_of_a_party_end_alike(network: Build, tiny: Workload, simulate: Build) -> None:

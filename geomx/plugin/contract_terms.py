@@ -109,6 +109,14 @@ class Held:
         short = text if len(text) <= 80 else f"{text[:77]}..."
         return PluginError(f"{self.label}: {self.kind}.{name} must be {wanted}, not {short}")
 
+    def overrides(self, noun: type, answer: object, method: str, why: str) -> None:
+        """Raise `PluginError` if the method of `answer` is that of its base class `noun`."""
+        if getattr(type(answer), method) is getattr(noun, method):
+            raise PluginError(
+                f"{self.label}: {self.kind} has the default {noun.__name__}.{method}(), which does "
+                f"not apply here because {why}; define {self.kind}.{method}()"
+            )
+
     def truth(self, method: str, answer: object) -> bool:
         """Return `answer` if it is a bool; otherwise raise `PluginError`."""
         if isinstance(answer, bool | np.bool_):

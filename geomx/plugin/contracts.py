@@ -243,10 +243,10 @@ class CheckedWorker(WorkerSync):
 
     def resume(self, rounds: int) -> int | None:
         """See `WorkerSync.resume`."""
-        answer = self._sync.resume(rounds)
-        if answer is None:
-            return None
-        return self._held.whole("resume()", answer, 0, 2**53, "the number of a step, or None")
+        if rounds > 0 and self.coordinator is not None:
+            self._held.overrides(WorkerSync, self._sync, "resume", "earlier replies are unknown")
+        answer, what = self._sync.resume(rounds), "the number of a step, or None"
+        return None if answer is None else self._held.whole("resume()", answer, 0, 2**53, what)
 
     def report(self, step_s: float) -> list[float]:
         """See `WorkerSync.report`."""

@@ -296,7 +296,8 @@ class WorkerSync:
         """Return the first step of a worker that replaces a lost one.
 
         Called before the first step. By default, `after_step` is called for all earlier steps, to
-        find the step that follows `rounds` synchronisations.
+        find the step that follows `rounds` synchronisations. A worker with a `coordinator` must
+        override it, because the replies to these synchronisations are not known any more.
 
         Args:
             rounds: Number of completed synchronisations, with or without the lost worker.

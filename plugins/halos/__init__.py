@@ -83,6 +83,17 @@ class HalosWorker(WorkerSync):
         self._made += 1
         return self._left == 0 and self._made == self._planned
 
+    def resume(self, rounds: int) -> int | None:
+        """Return the step after so many rounds of the fastest worker; None if no step is left.
+
+        A round of one step measures the speed anew.
+        """
+        if rounds == 0:
+            return 0
+        made = 1 + self._h * (rounds - 1)
+        self._left -= made
+        return made if self._left >= 0 else None
+
     def report(self, step_s: float) -> list[float]:
         """Return the seconds per step."""
         return [step_s]
