@@ -104,18 +104,19 @@ class SparseLoco final : public ChunkCodec {
 
   static void WriteQuantised(const kernels::Entries& chosen, float* error, std::byte* item) {
     const std::uint64_t count = chosen.size();
-    double total = 0, large = 0;
+    double total = 0, small = 0, large = 0;
     std::uint64_t larger = 0;
     for (const float value : chosen.values) total += std::fabs(value);
-    const double mean = total / static_cast<double>(count);
-    const auto is_large = [&](float value) { return !(std::fabs(value) < mean); };  // NaN is
+    // Where some are infinite or NaN, these are the larger ones, so that the others arrive as they are.
+    const double mean = std::isfinite(total) ? total / static_cast<double>(count) : HUGE_VAL;
+    const auto is_large = [&](float value) { return !(std::fabs(value) < mean); };
     for (const float value : chosen.values) {
       larger += is_large(value);
-      large += is_large(value) ? std::fabs(value) : 0;
+      (is_large(value) ? large : small) += std::fabs(value);
     }
     const std::uint64_t smaller = count - larger;
     float magnitudes[2] = {
-        smaller == 0 ? 0 : static_cast<float>((total - large) / static_cast<double>(smaller)),
+        smaller == 0 ? 0 : static_cast<float>(small / static_cast<double>(smaller)),
         larger == 0 ? 0 : static_cast<float>(large / static_cast<double>(larger))};
     std::uint16_t narrow[2];
     kernels::NarrowBfloat(magnitudes, narrow, 2);

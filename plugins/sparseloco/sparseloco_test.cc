@@ -6,6 +6,8 @@
 
 #include "core/natives.h"
 #include "core/plugin_failure.h"
+#include "tests/cluster.h"
+#include "tests/random_pairs.h"
 #include "tests/slices.h"
 
 namespace geomx {
@@ -138,6 +140,62 @@ TEST(SparseLocoSendsNaN) {
   Random random(1);
   CodecChain chain = Chain(Defaults(), 8192);
   check::SendsNaN(chain, 8192, 5000, 0, random);
+}
+
+// Of a chunk with an infinity or NaN, the others that are chosen arrive as without it.
+TEST(SparseLocoSendsFiniteValuesBesideOthers) {
+  for (const float odd : {HUGE_VALF, -HUGE_VALF, std::nanf("")}) {
+    Random random(1);
+    CodecChain chain = Chain(Defaults(), 4096);
+    Values fed(4096, 0.0f);
+    for (std::size_t i = 0; i < 63; ++i) fed[64 * i] = i % 2 == 0 ? 1.0f : -1.0f;
+    fed[4095] = odd;
+    const Values sent = Send(chain, fed, random);
+    CHECK(std::isnan(odd) ? std::isnan(sent[4095]) : sent[4095] == odd);
+    CHECK(std::equal(fed.begin(), fed.begin() + 4095, sent.begin()));
+    CHECK_EQ(chain.SquaredResidual(), 0.0);
+  }
+}
+
+// What a member of an overlay relays leaves with its own value: it is neither kept nor decayed, also where a
+// shard stays dense. Each value has fewer entries than are sent, so nothing is left of any.
+TEST(SparseLocoSendsWhatItRelaysLikeItsOwn) {
+  check::ForSeeds(6, [](std::uint64_t seed) {
+    Options options = Defaults();
+    options["bits"] = 32;
+    options["decay"] = 0.5;
+    for (const double kept : {64, 4096}) {  // with all of 4,096, no shard is encoded
+      options["kept"] = kept;
+      check::Plan plan;
+      plan.parties = {1, 1, 1, 1};
+      plan.coordinator = [] { return std::make_shared<check::RandomPairs>(); };
+      plan.wan_push.codecs = {NativeCodecs::Instance().Create("sparseloco", options)};
+      check::Cluster cluster(seed, plan);
+      const std::vector<std::uint32_t> sizes = {1, 4096};
+      for (Key key = 0; key < sizes.size(); ++key) {
+        cluster.Declare(key, sizes[key], {{.elements = sizes[key]}});
+        cluster.Init(key, Values(sizes[key], 0.0f));
+        cluster.RequestAll(key);
+      }
+      cluster.Drive();
+      for (int round = 0; round < 3; ++round) {
+        for (Key key = 0; key < sizes.size(); ++key) {
+          Values sum(sizes[key], 0.0f);
+          for (const NodeId worker : cluster.workers) {
+            Values value = cluster.RandomIntegers(sizes[key]);
+            for (std::size_t i = 0; i < value.size(); ++i) {
+              if (i % 128 != 0) value[i] = 0;
+              sum[i] += value[i];
+            }
+            cluster.Push(worker, key, value);
+          }
+          cluster.Drive();
+          for (const NodeId worker : cluster.workers) CHECK(cluster.Value(worker, key) == sum);
+        }
+      }
+      CheckNoErrors(cluster);
+    }
+  });
 }
 
 }  // namespace

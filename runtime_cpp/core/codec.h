@@ -125,9 +125,9 @@ class Codec {
   virtual bool OnDevices() const { return false; }
   virtual void EncodeOn(kernels::DeviceContext& device, Parts& parts) { (void)device, (void)parts; }
 
-  // Takes a dense vector that another node has encoded before. The next Encode includes as much of
-  // it as fits; the rest is kept. Returns false if the caller may add it to the input of Encode
-  // instead.
+  // Takes a dense vector that another node has encoded before. The next Encode, of any layout, includes as
+  // much of it as fits; the rest is kept. Returns false if the caller adds it to the input of Encode instead:
+  // only a codec that changes its input before it selects from it needs this.
   virtual bool Absorb(std::span<const float> relayed) {
     (void)relayed;
     return false;

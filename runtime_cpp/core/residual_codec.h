@@ -1,8 +1,9 @@
 // Codecs that keep one float32 per element of a shard for later values: what they have not sent, or the
 // error of what they have sent (error feedback).
 //
-// What is kept is reported, written to archives, and increased by what other nodes relay. A derived codec
-// with more state overrides Exchange.
+// What is kept is reported and written to archives. What other nodes relay is added to the value to be encoded,
+// so that it is sent like this node's own: shards that stay dense leave nothing for later, and a decay is of what
+// was kept. A derived codec with more state overrides Exchange.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +24,6 @@ class ResidualCodec : public Codec {
     return {residual(elements_), elements_};
   }
   double SquaredResidual() const final { return residual_.SumOfSquares(); }
-  bool Absorb(std::span<const float> relayed) final {
-    Accumulate(relayed.data(), relayed.size());
-    return true;
-  }
   void Exchange(Archive& archive) override { archive(residual_); }
 
  protected:
