@@ -127,7 +127,7 @@ class Ahead {
     bool planning = false;
     Trees trees = {};                     // of what is planned next
     bool star = false;                    // they are the star
-    std::map<LinkId, double> loads = {};
+    std::map<LinkId, double> loads = {};  // bytes in a round along them; none if nothing is planned
     Fast fast = Fast::kUnknown;           // the root's link, as the network file says
     Time ended = 0;                       // the last round
     double by_star = 0, by_others = 0;    // seconds of the last round; 0: none
@@ -198,7 +198,7 @@ class Ahead {
     }
     const Planner planner(links_, members_, root, {group.bytes, Largest(group)}, push_, pull_, busy);
     group.trees = planner.Grow();
-    const double pairs = PairsTake(root, {group.bytes, Largest(group)}, group.shards);
+    const double pairs = PairsTake(root, {group.bytes, Largest(group)}, group.shards, busy);
     // Pairs follow links that change within a round, but know nothing of links that routes share.
     const bool plan = (links_.meshed() && group.shards >= kFew) || group.trees.seconds <= kPaysFrom * pairs;
     Trees star = planner.Star();
@@ -211,8 +211,9 @@ class Ahead {
     group.star = star.seconds <= std::max(kStarUpTo * others, others + kOpening * delay) ||
                  (near && (group.kept > 0 || untried));
     if (group.star) group.trees = std::move(star);
-    return group.star || plan;
-    group.loads = planner.LoadsOf(group.trees);
+    const bool planned = group.star || plan;
+    group.loads = planned ? planner.LoadsOf(group.trees) : std::map<LinkId, double>();
+    return planned;
   }
 
   // Plans what is due, as far as it will be needed soon.
@@ -252,8 +253,8 @@ class Ahead {
     return replies;
   }
 
-  // Predicts seconds of a round along pairs.
-  double PairsTake(NodeId root, const Load& load, double shards) const {
+  // Predicts seconds of a round along pairs. `busy`: bytes that cross links in a round besides.
+  double PairsTake(NodeId root, const Load& load, double shards, const std::map<LinkId, double>& busy) const {
     const double members = static_cast<double>(members_.size());
     const double depth = std::ceil(std::log2(members + 1));
     const double first = load.bytes > 0 ? load.largest / load.bytes : 1;
@@ -266,7 +267,9 @@ class Ahead {
       for (const NodeId member : members_) {
         double longest = 0;
         for (const LinkId id : links_.Route(up ? Pair{member, root} : Pair{root, member})) {
-          longest = std::max(longest, load.bytes / links_.Rate(id));
+          const auto found = busy.find(id);
+          const double bytes = load.bytes + (found == busy.end() ? 0 : found->second);
+          longest = std::max(longest, bytes / links_.Rate(id));
         }
         most = std::max(most, longest);
         all += longest;
@@ -276,6 +279,7 @@ class Ahead {
       seconds = std::max(seconds, kGreedy * (1 - first) * most);
       seconds += (pairs ? depth * (first * all / members + delay) : first * most);
     }
+    for (const auto& [id, bytes] : busy) seconds = std::max(seconds, bytes / links_.Rate(id));
     return seconds + delay * shards / in_flight_;
   }
 

@@ -372,6 +372,39 @@ TEST(TsengineTreesUseTheLinksOfAllMembers) {
   });
 }
 
+// A far member has two neighbours that are near both roots. The trees of each root leave one to those of the other.
+TEST(TsengineTreesOfSeveralRootsUseDifferentLinks) {
+  check::ForSeeds(10, [](std::uint64_t seed) {
+    check::Random random(seed);
+    Options options = Defaults();
+    int links = 0;
+    const auto connect = [&](NodeId one, NodeId other, double rate) {
+      for (const auto& [from, to] : {std::pair{one, other}, std::pair{other, one}}) {
+        options["route " + std::to_string(from) + " " + std::to_string(to) + " 0"] = links;
+        options["rate " + std::to_string(links++)] = rate;
+      }
+    };
+    constexpr NodeId kFar = 3, kRoots[] = {kRoot, kRoot + 1};
+    for (const NodeId near : {1u, 2u}) {
+      connect(kFar, near, 1e7);
+      for (const NodeId root : kRoots) connect(near, root, 1e8);
+    }
+    connect(1, 2, 1e8);
+    for (const NodeId root : kRoots) connect(kFar, root, 1e6);
+    for (NodeId member = 1; member <= kFar; ++member) options["member " + std::to_string(member)] = 1;
+    check::OverlayRounds rounds("tsengine", options, {1, 2, kFar}, {kRoots[0], kRoots[1]}, random);
+    constexpr int kShards = 8;
+    for (Round round = 1; round <= 4; ++round) {
+      rounds.sent.clear();
+      rounds.Run(kShards, round);
+    }
+    for (const NodeId near : {1u, 2u}) {
+      CHECK_EQ((rounds.sent[{kFar, near}]), kShards);
+      CHECK_EQ((rounds.sent[{near, kFar}]), kShards);
+    }
+  });
+}
+
 TEST(TsengineIgnoresInvalidReports) {
   auto coordinator = Make(Defaults());
   for (const std::vector<double>& report :
