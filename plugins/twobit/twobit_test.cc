@@ -81,6 +81,28 @@ TEST(TwoBitLosesNothing) {
   });
 }
 
+// An infinity or NaN is not sent again in later rounds. With an adaptive scale, all values become NaN; with a
+// threshold there is no code for it.
+TEST(TwoBitDoesNotKeepWhatIsNotFinite) {
+  Random random(1);
+  for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    for (const double threshold : {0.0, 0.5}) {
+      CodecChain chain({TwoBit(threshold)}, ShardInfo{});
+      Values fed(100, 0.25f);
+      fed[20] = bad;
+      const Values sent = check::Send(chain, fed, random);
+      for (std::size_t i = 0; i < sent.size(); ++i) {
+        if (threshold == 0) {
+          CHECK(std::isnan(sent[i]));
+        } else {
+          CHECK_EQ(sent[i], i != 20 || std::isnan(bad) ? 0.0f : std::copysign(0.5f, bad));
+        }
+      }
+      for (const float value : check::Send(chain, Values(100, 0.0f), random)) CHECK_EQ(value, 0.0f);
+    }
+  }
+}
+
 // A local server keeps a residual for each shard, and its report is the norm of all of them.
 TEST(ANodeReportsTheNormOfItsResiduals) {
   check::Plan plan;

@@ -1,6 +1,6 @@
 // Values of three levels, -s, 0 and s, as codes of two bits: 11 is s, 10 is -s, 00 (and 01) is 0;
 // the first value is in the two top bits of its byte. The difference to the exact value is kept as
-// a residual.
+// a residual, if it is finite.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace geomx::kernels {
 
 struct Ternary {
   float scale;      // s
-  float threshold;  // magnitudes below it give code 00; NaN is not below it
+  float threshold;  // magnitudes below it give code 00, and so does NaN, unless the scale is NaN
 };
 
 // residual <- residual + added (if not null), encodes it, and subtracts the codes' values. Writes

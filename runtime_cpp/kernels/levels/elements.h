@@ -30,12 +30,17 @@ GEOMX_EACH float MovedBy(float scale, float momentum, float term, float velocity
 
 // ---- ternary.h ----
 
-// Returns the code of a value, and subtracts the code's value from it.
+// Returns the code of a value, and subtracts the code's value from it. There is no code for NaN, unless the scale is
+// NaN, which then is sent for all values. What is left of a value is not kept if it is infinite or NaN: the same would
+// be sent again in every round.
 GEOMX_EACH std::uint32_t QuantiseOne(std::uint32_t scale_bits, float threshold, float& value) {
   const std::uint32_t bits = BitsOf(value);
-  const std::uint32_t says = FloatOf(bits & 0x7fffffffu) < threshold ? 0u : ~0u;
+  const std::int32_t most = (scale_bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffffff : 0x7f800000;
+  const std::uint32_t large = FloatOf(bits & 0x7fffffffu) < threshold ? 0u : ~0u;
+  const std::uint32_t says = static_cast<std::int32_t>(bits & 0x7fffffffu) > most ? 0u : large;
   const std::uint32_t sign = bits & 0x80000000u;
-  value -= FloatOf((scale_bits | sign) & says);
+  const float left = value - FloatOf((scale_bits | sign) & says);
+  value = static_cast<std::int32_t>(BitsOf(left) & 0x7fffffffu) < 0x7f800000 ? left : 0.0f;
   return (3u - (sign >> 31)) & says;
 }
 
