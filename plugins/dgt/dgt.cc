@@ -2,17 +2,22 @@
 // blocks. The blocks that contribute most to the update are sent first, on the reliable channel; the
 // others on best-effort channels, in order of contribution.
 //
-//   contribution  c <- alpha c + (1 - alpha) mean |x|      per block, starting from 0
+//   contribution  c <- alpha c + (1 - alpha) mean |x|      per block, starting from 0; anew after what is not finite
 //   reliable      round(k n) of n blocks, at least one
 //   others        spread evenly over channels 1..C by rank
 //   k             max(k0 loss / loss_0, k_min), at most 1, if the loss is known and `adaptive` is on
 //
-// Blocks whose contribution is exactly zero are sent too, last; without them, the receiver could not
-// distinguish zero from lost.
+// Mean |x| is known of float32 and float16; of integers with scales, scales stand for it, and of two-bit codes the
+// share of those that are not zero. Blocks of other encodings are sent in an order that is drawn anew in every round,
+// so that none is always sent best effort. Blocks with infinities or NaN are sent first. Blocks whose contribution is
+// exactly zero are sent too, last; without them, the receiver could not distinguish zero from lost.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <optional>
+#include <span>
 
 #include "core/natives.h"
 #include "kernels/half.h"
@@ -21,9 +26,9 @@
 namespace geomx {
 namespace {
 
-// Returns a block's contribution in simulations without gradients: a hash of shard, round and block,
-// in [0, 1).
-double PhantomContribution(const ShardInfo& shard, Round round, std::uint64_t block) {
+// Returns a drawn contribution of a block, in [0, 1), for encodings of which it is not known, and for simulations
+// without gradients: a hash of shard, round and block.
+double DrawnContribution(const ShardInfo& shard, Round round, std::uint64_t block) {
   std::uint64_t x = (std::uint64_t{shard.key} << 40) ^ (std::uint64_t{shard.index} << 20) ^ block;
   x = (x + round) * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -31,21 +36,33 @@ double PhantomContribution(const ShardInfo& shard, Round round, std::uint64_t bl
   return static_cast<double>((x ^ (x >> 31)) >> 11) * 0x1p-53;
 }
 
-// Returns the mean magnitude of values in single or half precision. Returns 0 for other encodings,
-// whose blocks are then sent in their order.
-double MeanMagnitude(const Part& values, std::uint64_t first, std::uint64_t count) {
+// Returns the mean magnitude of a block of rows, by the same measure for all blocks of a shard; nothing if it is
+// unknown.
+std::optional<double> MeanMagnitude(const Parts& encoded, std::uint64_t first, std::uint64_t count) {
   double sum = 0;
-  if (values.bits == 32) {
-    sum = kernels::SumOfMagnitudes(reinterpret_cast<const float*>(values.data) + first, count);
-  } else if (values.bits == 16) {
+  std::uint64_t terms = count;
+  const Part* const values = encoded.Find("values");
+  const Part* const codes = encoded.Find("codes");
+  const Part* const scales = encoded.Find("integers") == nullptr ? nullptr : encoded.Find("scales");
+  if (values != nullptr && values->bits == 32) {
+    sum = kernels::SumOfMagnitudes(reinterpret_cast<const float*>(values->data) + first, count);
+  } else if (values != nullptr && values->bits == 16) {
     float wide[kernels::kRun];
     for (std::uint64_t at = 0; at < count; at += kernels::kRun) {
       const std::uint64_t few = std::min(kernels::kRun, count - at);
-      kernels::Widen(values.data + 2 * (first + at), wide, few);
+      kernels::Widen(values->data + 2 * (first + at), wide, few);
       sum += kernels::SumOfMagnitudes(wide, few);
     }
+  } else if (scales != nullptr && scales->bits == 32) {
+    terms = scales->ItemsFor(count);
+    sum = kernels::SumOfMagnitudes(reinterpret_cast<const float*>(scales->data) + first / scales->span, terms);
+  } else if (codes != nullptr && codes->bits == 2) {  // 11 and 10; a block begins with a byte
+    const std::span<const std::byte> bytes(codes->data + first / 4, (count + 3) / 4);
+    for (const std::byte four : bytes) sum += std::popcount(std::to_integer<unsigned>(four) & 0xaau);
+  } else {
+    return std::nullopt;
   }
-  return count == 0 ? 0 : sum / static_cast<double>(count);
+  return terms == 0 ? 0 : sum / static_cast<double>(terms);
 }
 
 class Dgt final : public Slicer {
@@ -60,14 +77,13 @@ class Dgt final : public Slicer {
 
   void Cut(const SliceContext& context, std::vector<Slice>& slices) override {
     if (!context.survives_holes) return;
-    const Part* values = context.encoded.Find("values");
     const std::vector<Slice> blocks = Blocks(context, slices);
-    Contribute(context, values, blocks);
+    const std::vector<double> contributions = Contribute(context, blocks);
 
     std::vector<std::uint32_t> order(blocks.size());
     std::iota(order.begin(), order.end(), 0u);
     std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return contributions_[a] > contributions_[b];
+      return contributions[a] > contributions[b];
     });
     const auto n = static_cast<std::uint32_t>(blocks.size());
     const double wanted = std::round(Fraction(context.loss_ratio) * n);
@@ -83,7 +99,7 @@ class Dgt final : public Slicer {
     }
   }
 
-  void Exchange(Archive& archive) override { archive(contributions_); }
+  void Exchange(Archive& archive) override { archive(averages_); }
 
  private:
   double Fraction(double loss_ratio) const {
@@ -107,16 +123,21 @@ class Dgt final : public Slicer {
     return blocks;
   }
 
-  void Contribute(const SliceContext& context, const Part* values,
-                  const std::vector<Slice>& blocks) {
-    contributions_.resize(blocks.size(), 0.0);
+  // Updates the averages, and returns what ranks the blocks of this round.
+  std::vector<double> Contribute(const SliceContext& context, const std::vector<Slice>& blocks) {
+    const Parts& encoded = context.encoded;
+    const bool phantom = encoded.parts.empty() || encoded.parts.front().data == nullptr;
+    averages_.resize(blocks.size(), 0.0);
+    std::vector<double> ranks(blocks.size());
     for (std::size_t i = 0; i < blocks.size(); ++i) {
-      const double magnitude =
-          values != nullptr && values->data != nullptr
-              ? MeanMagnitude(*values, blocks[i].first_row, blocks[i].rows)
-              : PhantomContribution(context.shard, context.round, i);
-      contributions_[i] = alpha_ * contributions_[i] + (1 - alpha_) * magnitude;
+      std::optional<double> magnitude;
+      if (!phantom) magnitude = MeanMagnitude(encoded, blocks[i].first_row, blocks[i].rows);
+      if (!magnitude) magnitude = DrawnContribution(context.shard, context.round, i);
+      const double average = alpha_ * averages_[i] + (1 - alpha_) * *magnitude;
+      averages_[i] = std::isfinite(average) ? average : 0;
+      ranks[i] = std::isfinite(average) ? average : HUGE_VAL;
     }
+    return ranks;
   }
 
   double k_, k_min_;
@@ -124,7 +145,7 @@ class Dgt final : public Slicer {
   double alpha_;
   std::uint64_t block_bytes_;
   std::uint32_t channels_;
-  std::vector<double> contributions_;
+  std::vector<double> averages_;  // contribution of each block; finite
 };
 
 const Registered<NativeSlicers> registered("dgt", MakeSlicerFactory<Dgt>);

@@ -168,6 +168,50 @@ TEST(DgtRanksHalvesByTheirValue) {
   CHECK((order == std::vector<std::uint32_t>{2, 1, 4, 3, 0}));
 }
 
+// Of integers, a block counts by its scales; of two-bit codes, by how many are not zero.
+TEST(DgtRanksCodesByTheirScalesAndShares) {
+  const std::vector<float> magnitudes = {1, 9, 5};
+  const std::vector<std::uint32_t> expected = {1, 2, 0};
+  const std::vector<float> scales = {1, 1, 9, 9, 5, 5};  // of 16 rows each
+  const std::vector<std::byte> zeros(96);
+  Parts parts = Parts::Dense(96, nullptr, nullptr);
+  parts.parts = {{.name = "integers", .bits = 8, .data = zeros.data()},
+                 {.name = "scales", .bits = 32, .span = 16,
+                  .data = reinterpret_cast<const std::byte*>(scales.data())}};
+  Options options = Defaults();
+  options["block_bytes"] = 40;  // 32 rows of 10 bits
+  const auto order = [&](std::uint32_t rows) {
+    std::vector<std::uint32_t> blocks;
+    for (const Slice& slice : Cut(*Make(options), parts)) blocks.push_back(slice.first_row / rows);
+    return blocks;
+  };
+  CHECK(order(32) == expected);
+
+  std::vector<std::byte> codes;  // 256 rows are 64 bytes
+  for (const float magnitude : magnitudes) {
+    for (int i = 0; i < 64; ++i) codes.push_back(std::byte(i < 5 * magnitude ? 0xeb : 0));
+  }
+  parts = Parts::Dense(768, nullptr, nullptr);
+  parts.parts = {{.name = "codes", .bits = 2, .data = codes.data()}};
+  options["block_bytes"] = 64;
+  CHECK(order(256) == expected);
+}
+
+// A block that is not finite is the first of its round, and is ranked by its values again in the next ones.
+TEST(DgtForgetsWhatIsNotFinite) {
+  for (const float bad : {HUGE_VALF, std::nanf("")}) {
+    for (const double alpha : {0.0, 0.3}) {
+      Options options = Defaults();
+      options["alpha"] = alpha;
+      const auto slicer = Make(options);
+      Cut(*slicer, Blocks({3, 2, 1}));
+      CHECK((Order(Cut(*slicer, Blocks({3, bad, 1}))) == std::vector<std::uint32_t>{1, 0, 2}));
+      for (int round = 0; round < 3; ++round) Cut(*slicer, Blocks({1, 2, 3}));
+      CHECK((Order(Cut(*slicer, Blocks({1, 2, 3}))) == std::vector<std::uint32_t>{2, 1, 0}));
+    }
+  }
+}
+
 TEST(DgtDoesNotSliceCodecsThatNeedAllSlices) {
   const std::vector<float> values = Blocks(Descending(10));
   const Parts parts = Parts::Dense(values.size(), values.data(), nullptr);
