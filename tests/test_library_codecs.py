@@ -160,3 +160,37 @@ class Refusing(Picky):
 
 def test_refusing_bytes_satisfies_the_law_of_any_bytes(seed: int) -> None:
     others_are_refused([Refusing()], 999, seed)
+
+
+PARTS = """
+#include <geomx/codec.h>
+#include <string>
+struct Many {
+  static constexpr uint32_t kFlags = GEOMX_SURVIVES_HOLES | GEOMX_FIXED_SIZE;
+  Many(const geomx::plugin::Options&, uint64_t) {}
+  void Layout(uint64_t, geomx_layout* layout) const {
+    for (int i = 0; i < COUNT; ++i) {
+      geomx::plugin::AddPart(layout, (NAME + std::to_string(i)).c_str(), 32);
+    }
+  }
+  void Encode(uint64_t, const float*, uint64_t, void* const*) {}
+  void Decode(uint64_t, uint64_t, const void* const*, float*, uint64_t) const {}
+};
+GEOMX_CODEC(Many)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("count", "name", "words"),
+    [
+        (9, "part", "part part8 is one too many: a layout has at most 8"),
+        (1, "a_name_too_long", "part a_name_too_long0 needs a name of at most 15 letters"),
+    ],
+)
+def test_a_layout_has_room_for_its_parts(count: int, name: str, words: str, tmp_path: Path) -> None:
+    built = library(tmp_path, PARTS, "codec.cc", COUNT=count, NAME=f'std::string("{name}")')
+    codec = geomx.Native("codec", "many", {}, library=str(built))
+    chain = made([codec], 8, "accel mine: geomx_codec")
+    with pytest.raises(PluginError, match=f"^accel mine: geomx_codec.*layout: {words}$"):
+        chain.layout(1)

@@ -85,7 +85,8 @@ typedef struct {
   const char* (*encode)(void* codec, uint64_t round, const float* values, uint64_t count,
                         void* const* parts);
   // Fills `count` values from the rows of one slice, of which `first_row` is the first; parts[i] is NULL
-  // where a whole part is not in this slice.
+  // where a whole part is not in this slice. Parts lie in a message one behind the other, so an item may begin
+  // at any address: copy items of more than a byte with memcpy. Those of `encode` are aligned.
   const char* (*decode)(const void* codec, uint64_t round, uint64_t first_row,
                         const void* const* parts, float* values, uint64_t count);
   // Of linear codecs alone: what all encodings of a round came to. May be NULL.
@@ -115,9 +116,19 @@ class Refused : public std::runtime_error {
   explicit Refused(const std::string& why) : std::runtime_error(GEOMX_REFUSED + why) {}
 };
 
+// Adds a part to a layout. Throws if the layout has GEOMX_MOST_PARTS, or if the name has more than 15 letters.
 inline void AddPart(geomx_layout* layout, const char* name, uint32_t bits, uint32_t flags = 0,
                     uint64_t items = 0, uint64_t span = 0) {
-  geomx_part& part = layout->parts[layout->count++];
+  if (layout->count >= GEOMX_MOST_PARTS) {
+    throw std::length_error("part " + std::string(name) + " is one too many: a layout has at most " +
+                            std::to_string(int{GEOMX_MOST_PARTS}));
+  }
+  geomx_part& part = layout->parts[layout->count];
+  if (std::strlen(name) >= sizeof part.name) {
+    throw std::length_error("part " + std::string(name) + " needs a name of at most " +
+                            std::to_string(sizeof part.name - 1) + " letters");
+  }
+  ++layout->count;
   std::snprintf(part.name, sizeof part.name, "%s", name);
   part.bits = bits;
   part.flags = flags;
