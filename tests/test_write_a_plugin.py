@@ -275,6 +275,19 @@ class Scaled(Half):
         return {"values": parts["values"].astype(np.float32) * parts["scale"][0]}
 
 
+class Keeping(Half):
+    """Error feedback that keeps a NaN for ever."""
+
+    def __init__(self) -> None:
+        self.residual: Any = np.float32(0)
+
+    def encode(self, parts: Any) -> Any:
+        values = parts["values"] + self.residual
+        sent = values.astype(np.float16)
+        self.residual = values - sent
+        return {"values": sent}
+
+
 class Choosy(Half):
     """Refuses bytes by another exception than `geomx.Refused`."""
 
@@ -292,6 +305,7 @@ class Choosy(Half):
             Choosy,
             "expected a vector, or a refusal by geomx.Refused (in C++ geomx::plugin::Refused)",
         ),
+        (Keeping, "inf in round 1, round 2: expected finite values"),
         (Longer, "layout did not promise"),
         (Tenth, "expected the sum of the values, within half, got 90% off"),
         (Shared, "expected the same bytes as alone, got different ones"),

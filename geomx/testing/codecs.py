@@ -1,7 +1,7 @@
 """Laws of codecs on one link.
 
-They cover the promised size, no permanent loss, slices that can be joined, state per shard and
-link, and refusal of invalid bytes with a reason.
+They cover the promised size, no permanent loss, no lasting infinity or NaN, slices that can be
+joined, state per shard and link, and refusal of invalid bytes with a reason.
 """
 
 from __future__ import annotations
@@ -120,6 +120,24 @@ def shape_comes_back(codecs: Chain, elements: int, seed: int) -> None:
             raise Broken(f"{elements} zeros", "zeros", f"{np.abs(got).max():.3g}")
 
 
+def others_do_not_stay(codecs: Chain, elements: int, seed: int) -> None:
+    """After an infinity, a NaN or a very large value, later values arrive as finite ones."""
+    draw = np.random.default_rng(seed)
+    for odd in (np.inf, -np.inf, np.nan, 1e6):
+        chain = made(codecs, elements)
+        for number in range(1, 5):
+            value = values(draw, elements)
+            if number == 1:
+                value[int(draw.integers(elements))] = odd
+            rows, _ = chain.layout(number)
+            slices = chain.encode(value, number)
+            if number > 1 and not np.isfinite(decode(chain, slices, rows, number)).all():
+                where = f"{elements} elements, {odd:g} in round 1, round {number}"
+                raise Broken(where, "finite values", "others; error feedback must not keep them")
+            if chain.linear:
+                chain.settle(slices[0][2], number)
+
+
 def nothing_is_lost(codecs: Chain, elements: int, seed: int) -> None:
     """Repeatedly pushed values arrive, possibly late or rounded, within half of their sum."""
     draw = np.random.default_rng(seed)
@@ -235,6 +253,7 @@ _LAWS = (
     (shape_comes_back, SIZES),
     (slices_are_the_whole, SIZES),
     (sums_need_no_decoding, SIZES),
+    (others_do_not_stay, (7, 1000)),
     (alike_every_time, (7, 1000)),
     (others_are_refused, (7, 999)),
     (memory_is_bounded, (20_000,)),

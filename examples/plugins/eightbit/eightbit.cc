@@ -30,15 +30,19 @@ class EightBit {
     const bool all = count == residual_.size();
     std::vector<float> pending(values, values + count);
     float largest = 0;
+    bool finite = true;
     for (std::uint64_t i = 0; i < count; ++i) {
       if (all) pending[i] += residual_[i];
       largest = std::max(largest, std::abs(pending[i]));
+      finite = finite && std::isfinite(pending[i]);
     }
-    const float scale = largest > 0 ? largest / levels_ : 1;
+    // An infinity or NaN makes all values NaN at the receiver, and is not kept.
+    const float step = largest / levels_;
+    const float scale = !finite ? std::nanf("") : step > 0 ? step : 1;
     auto* codes = static_cast<std::int8_t*>(parts[0]);
     for (std::uint64_t i = 0; i < count; ++i) {
-      codes[i] = static_cast<std::int8_t>(std::nearbyint(pending[i] / scale));
-      if (all) residual_[i] = pending[i] - static_cast<float>(codes[i]) * scale;
+      codes[i] = static_cast<std::int8_t>(finite ? std::nearbyint(pending[i] / scale) : 0);
+      if (all) residual_[i] = finite ? pending[i] - static_cast<float>(codes[i]) * scale : 0;
     }
     std::memcpy(parts[1], &scale, sizeof scale);
   }

@@ -82,7 +82,8 @@ class LowRank:
         matrix[: len(values)] = values
         matrix = matrix.reshape(self.side(len(values)), -1)
         factor = (matrix.T if self.rounds % 2 else matrix) @ self.common(len(values))
-        self.residual = values - self.product(factor, len(values))
+        left = values - self.product(factor, len(values))
+        self.residual = left if np.isfinite(left).all() else np.float32(0)
         return {"factor": factor.reshape(-1)}
 
     def decode(self, parts, length):

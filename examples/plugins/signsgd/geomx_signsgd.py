@@ -46,7 +46,8 @@ class Signs:
         values = parts["values"] + (0 if chosen else self.residual)
         scale = np.abs(values).mean(dtype=np.float32)
         if self.feedback and not chosen:
-            self.residual = values - np.where(values >= 0, scale, -scale)
+            left = values - np.where(values >= 0, scale, -scale)
+            self.residual = left if np.isfinite(scale) else np.float32(0)
         return {"bits": np.packbits(values >= 0), "scale": scale.reshape(1).view(np.uint32)}
 
     def residual_norm(self) -> float:
