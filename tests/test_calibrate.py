@@ -292,13 +292,13 @@ def test_endpoints_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1e-12 < update["update_byte_s"] < 1e-7
 
 
-@pytest.mark.needs("demo", "fp16", "p3")
+@pytest.mark.needs("demo", "fp16", "lowbit", "p3")
 def test_codecs_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(codecs, "ELEMENTS", (64, 65536))
     experiment, _ = compose(["workload=synthetic"], directory=tmp_path)
     costs, spread = codecs.measure(experiment, 3, lambda: None)
     assert "p3" not in costs
-    assert "demo" in costs  # encodes changes of parameters only
+    assert {"demo", "lowbit", "int8", "int4"} <= costs.keys()  # demo: changes of parameters only
     assert 1e-12 < costs["fp16"]["encode_byte_s"] < 1e-7
     assert "codecs.fp16.encode_byte_s" in spread
     assert Costs(codecs={"fp16": CodecCosts(**costs["fp16"])}).of("encode", ("fp16",))[1] > 0

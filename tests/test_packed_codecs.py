@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import geomx
+from geomx.calibrate.codecs import general
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, PluginError
 from geomx.plugin.registry import Registry
@@ -304,3 +305,10 @@ def test_signs_move_every_weight_by_the_learning_rate(
     for key, (start, moved, signed) in enumerate(ends):
         step = np.float32(factors.get(key, 1.0)) * rate * np.sign(moved - start)
         assert np.allclose(signed, start + step, atol=1e-7)
+
+
+@pytest.mark.needs("lowbit")
+def test_general_costs_count_a_codec_of_several_names_once() -> None:
+    names = [f"{work}_{per}_s" for work in ("encode", "decode") for per in ("message", "byte")]
+    costs = {name: dict.fromkeys(names, cost) for name, cost in (("lowbit", 1.0), ("x", 4.0))}
+    assert general(costs | {"int8": dict.fromkeys(names, 9.0)}) == dict.fromkeys(names, 2.0)

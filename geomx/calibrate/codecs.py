@@ -31,33 +31,31 @@ SETTLED = 1000  # a round number beyond any warm-up
 def measure(
     experiment: Experiment, repeats: int, advance: Callable[[], None]
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Measure the codecs of all installed accelerators.
+    """Measure the codecs of all installed accelerators, under each of their names.
 
-    Accelerators that do not encode, or cannot take part in `experiment`, are left out.
+    Those that do not encode, or cannot take part in `experiment`, are left out.
 
     Args:
         experiment: Supplies the network and the options of its accelerators.
         repeats: Number of times that each size is encoded and decoded, after one unmeasured pass.
-        advance: Called after each accelerator.
+        advance: Called after each accelerator, once for all of its names.
 
     Returns:
         Values of `geomx.options.costs.CodecCosts` by accelerator, in seconds, and the relative
-        spread
-        of each, by dotted name.
+        spread of each, by dotted name.
     """
     registry = Registry.discover()
     chosen = dict(experiment.selection.accel)
     costs: dict[str, dict[str, float]] = {}
     spread: dict[str, float] = {}
-    for plugin in registry.plugins():
-        if plugin.kind != "accel":
-            continue
+    for plugin in registry.plugins("accel", variants=True):
         handles = _handles(registry, (plugin.name, chosen.get(plugin.name, {})), experiment)
         if handles:
             figures, spreads = _time(handles, repeats)
             costs[plugin.name] = figures
             spread |= {f"codecs.{plugin.name}.{name}": value for name, value in spreads.items()}
-        advance()
+        if not plugin.variant_of:
+            advance()
     return costs, spread
 
 
@@ -102,13 +100,20 @@ def _counts(work: str, elements: int) -> dict[str, float]:
 def general(costs: dict[str, dict[str, float]]) -> dict[str, float]:
     """Return the costs of codecs that are not listed: the geometric mean of the listed ones.
 
+    An accelerator with several names counts once.
+
     Args:
         costs: Values of `geomx.options.costs.CodecCosts` by accelerator, in seconds.
     """
     figures = [f"{work}_{per}_s" for work in ("encode", "decode") for per in ("message", "byte")]
+    variants = {each.name for each in Registry.discover().plugins("accel", True) if each.variant_of}
     result = {}
     for figure in figures:
-        known = [accel[figure] for accel in costs.values() if accel[figure] > 0]
+        known = [
+            accel[figure]
+            for name, accel in costs.items()
+            if accel[figure] > 0 and name not in variants
+        ]
         if known:
             result[figure] = math.exp(sum(map(math.log, known)) / len(known))
     return result
