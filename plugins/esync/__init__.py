@@ -16,7 +16,6 @@ their numbers of steps.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -55,15 +54,24 @@ class ESyncWorker(WorkerSync):
 
     Args:
         coordinator: Position of this worker's state server.
-        least: Steps in the first round, for which there are no measurements.
-        rounds: Rounds of the whole run.
+        least: Steps of the slowest worker in a round; of every worker in the first one, for which
+            there are no measurements.
+        steps: Steps of the slowest worker in the whole run. Those that are left for the last round
+            may be fewer than `least`.
     """
 
-    def __init__(self, coordinator: int, least: int, rounds: int) -> None:
+    def __init__(self, coordinator: int, least: int, steps: int) -> None:
         self.coordinator = coordinator
-        self._planned = least
-        self._made = 0
-        self._rounds = self._remaining = rounds
+        self._least = least
+        self._rounds = self._remaining = -(-steps // least)
+        self._last = steps - (self._rounds - 1) * least
+        self._plan(least)
+
+    def _plan(self, steps: int) -> None:
+        """Begin a round of so many steps, or in the last one of a share of them."""
+        if self._remaining == 1:
+            steps = max(1, steps * self._last // self._least)
+        self._planned, self._made = steps, 0
 
     def after_step(self, step: int) -> bool:
         """Return whether the planned steps are done."""
@@ -77,6 +85,7 @@ class ESyncWorker(WorkerSync):
     def resume(self, rounds: int) -> int | None:
         """Return 0, as steps are counted by round; None if no round is left."""
         self._remaining -= rounds
+        self._plan(self._least)
         return 0 if self._remaining > 0 else None
 
     def report(self, step_s: float) -> list[float]:
@@ -84,10 +93,9 @@ class ESyncWorker(WorkerSync):
         return [float(self._made), step_s, float(self._rounds - self._remaining + 1)]
 
     def reply(self, values: Sequence[float]) -> None:
-        """Store the number of steps of the next round, `values[0]`."""
-        self._planned = int(values[0])
-        self._made = 0
+        """Store the number of steps of the next round, `values[0]`; fewer if it is a short one."""
         self._remaining -= 1
+        self._plan(int(values[0]))
 
 
 @dataclass(frozen=True)
@@ -128,8 +136,7 @@ class ESyncPolicy(SyncPolicy):
         """See `SyncPolicy.worker`."""
         parties = [party.name for party in cluster.parties]
         number = 0 if self.config.scope == "global" else parties.index(worker.party)
-        rounds = math.ceil(steps / self.config.local_steps)
-        return ESyncWorker(number, self.config.local_steps, rounds)
+        return ESyncWorker(number, self.config.local_steps, steps)
 
 
 class ESync:

@@ -33,7 +33,7 @@ class StateServer final : public Coordinator {
         least_(Require(options, "local_steps")),
         most_(Require(options, "most")),
         epsilon_(Require(options, "epsilon_s")),
-        timeout_(static_cast<Time>(Require(options, "timeout_s") * kSecond)) {}
+        timeout_(Nanoseconds(Require(options, "timeout_s"))) {}
 
   std::vector<Reply> OnReport(NodeId from, std::span<const double> values, Time now) override {
     // Reports with NaN, infinite or implausible values are ignored.

@@ -142,6 +142,14 @@ TEST(EsyncPlansWithoutMissingWorkersAfterTheTimeout) {
   CHECK_EQ(server->NextTimeout(), kNever);
 }
 
+TEST(EsyncNeverPlansWithoutMissingWorkersIfTheTimeoutIsForEver) {
+  Options options = Defaults(2);
+  options["timeout_s"] = 1e12;
+  auto server = Make(options);
+  CHECK(Report(*server, 1, 1, 1.0, 5.0, 1).empty());
+  CHECK(server->NextTimeout() > At(1e8));
+}
+
 // The others have their plan and wait for the late worker's pushes, so it must not wait for them.
 TEST(EsyncRepliesToALateReportAtOnce) {
   auto server = Make(Defaults(3));
