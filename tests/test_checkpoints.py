@@ -128,12 +128,14 @@ def test_a_run_in_two_parts_ends_like_one(
 
 @pytest.mark.slow(4)
 @pytest.mark.needs("halos")
-def test_a_run_goes_on_under_an_algorithm_that_plans_steps(tmp_path: Path) -> None:
-    """The replies of the other run's coordinators, if it had any, are not known."""
-    first = run(tmp_path / "first", *TINY, DURABLE, "iterations=3")
-    words = ["+sync=halos", "sync.h=4", "iterations=20"]
-    second = follow(first.directory, tmp_path / "second", NETWORK, *TINY, *words)
-    assert first_step(second) == 1 + 4 * 2
+def test_a_run_goes_on_where_replies_plan_the_steps(tmp_path: Path) -> None:
+    """The replies of the other run's coordinators are not known."""
+    words = [*TINY, "+sync=halos", "sync.h=4", "sync.k=1"]
+    first = run(tmp_path / "first", *words, DURABLE, "iterations=9")
+    second = follow(first.directory, tmp_path / "second", NETWORK, *words, "iterations=80")
+    rounds = Checkpoint.read(tmp_path / "second" / "nodes" / "checkpoint.npz").rounds
+    assert rounds > 1
+    assert first_step(second) == 1 + 4 * (rounds - 1)
 
 
 @pytest.mark.slow(4)

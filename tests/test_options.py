@@ -76,6 +76,7 @@ def test_a_choice_of_nothing_is_refused(key: str) -> None:
         ({"share": "x"}, "o.share=x: must be a number"),
         ({"rounds": -1}, "o.rounds=-1: must be 0 or more (rounds), or null"),
         ({"rounds": 0.5}, "o.rounds=0.5: must be a whole number or null"),
+        ({"rounds": 10**309}, f"o.rounds={10**309}: must be a number below 1e308"),
         ({"port": 65536}, "o.port=65536: must be between 0 and 65535"),
         ({"way": "pul"}, "o.way=pul: did you mean pull? allowed: pull, push"),
         ({"sizes": []}, "o.sizes=[]: must list 1 or more"),

@@ -177,6 +177,8 @@ def test_trees_have_equal_parameters_in_both_modes(tmp_path: Path) -> None:
         ({"greed": 1.5}, "greed"),
         ({"expiry_rounds": 0}, "expiry_rounds"),
         ({"in_flight": 0}, "in_flight"),
+        ({"expiry_rounds": 2**31}, "expiry_rounds"),
+        ({"in_flight": 2**31}, "in_flight"),
         ({"inter": False, "intra": False}, "inter"),
     ],
 )

@@ -119,6 +119,8 @@ def test_mixedsync_with_delay_compensation_learns(
     "options",
     [
         {"staleness_bound": -1},
+        {"staleness_bound": 2**31},
+        {"momentum": 0.9},
         {"learning_rate": 0.0},
         {"optimizer": "sgd", "momentum": 1.0},
         {"optimizer": "sgd", "variance": True},
@@ -215,13 +217,16 @@ def test_esync_with_equal_workers_averages_every_step(
 
 
 @pytest.mark.needs("esync")
+@pytest.mark.parametrize("iterations", [10, 12])
 def test_esync_makes_local_steps(
-    network: Build, tiny: Workload, simulate: Build, seed: int
+    iterations: int, network: Build, tiny: Workload, simulate: Build, seed: int
 ) -> None:
+    """As many in all as it was told, where the last round has fewer."""
     esync = ("esync", {"local_steps": 3, "most": 3})
-    run = simulate(network(1, 2), tiny, esync, iterations=12)
-    assert close(run.parameters, by_hand(tiny, seed, (1, 2), 12, k1=3), 1e-5)
+    run = simulate(network(1, 2), tiny, esync, iterations=iterations)
+    assert close(run.parameters, by_hand(tiny, seed, (1, 2), iterations, k1=3), 1e-5)
     assert run.results.summary["rounds"] == 4
+    assert len(run.results.iterations) == 3 * iterations
 
 
 @pytest.mark.needs("esync")

@@ -25,6 +25,10 @@ Count = Annotated[int, Ge(1)]
 """A whole number, 1 or more."""
 Amount = Annotated[int, Ge(0)]
 """A whole number, 0 or more."""
+Count32 = Annotated[int, Interval(ge=1, le=2**31 - 1)]
+"""A whole number, 1 or more, that C++ keeps in 32 bits."""
+Amount32 = Annotated[int, Interval(ge=0, le=2**31 - 1)]
+"""A whole number, 0 or more, that C++ keeps in 32 bits."""
 Seed = Annotated[int, Interval(ge=0, le=2**64 - 1)]
 """A whole number of 64 bits without a sign."""
 Share = Annotated[float, Interval(gt=0, le=1)]
@@ -115,7 +119,13 @@ def refusal(value: Any, hint: Any) -> str | None:
         if isinstance(each, MultipleOf) and value % each.multiple_of:
             return f"must be a multiple of {each.multiple_of}"
     bounds = [each for each in said if isinstance(each, Ge | Gt | Le | Lt)]
-    if not bounds or (math.isfinite(value) and all(_holds(value, each) for each in bounds)):
+    if not bounds:
+        return None
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return "must be a number below 1e308"
+    if finite and all(_holds(value, each) for each in bounds):
         return None
     unit = f" ({unit_of(hint)})" if unit_of(hint) else ""
     null = ", or null" if type(None) in typing.get_args(hint.__origin__) else ""

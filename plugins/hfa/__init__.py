@@ -21,6 +21,7 @@ from annotated_types import Ge, Unit
 
 from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.errors import ConfigError
+from geomx.options.bounds import Count32
 from geomx.plugin import Native, SyncPolicy, native_options
 from geomx.plugin.experiment import Experiment
 from geomx.plugin.hookspecs import hookimpl
@@ -35,9 +36,7 @@ class HfaConfig:
         default=5, metadata={"search": (5, 10, 20)}
     )
     """Local steps between two averages of a party."""
-    k2: Annotated[int, Ge(1), Unit("party averages")] = field(
-        default=4, metadata={"search": (1, 4)}
-    )
+    k2: Annotated[Count32, Unit("party averages")] = field(default=4, metadata={"search": (1, 4)})
     """Party averages between two global averages."""
     weighting: Literal["workers", "parties"] = "workers"
     """Weight of a party in the global average: ``workers`` (by their number) or ``parties``."""

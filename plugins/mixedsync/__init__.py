@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Interval, Unit
+from annotated_types import Gt, Interval, Unit
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError
@@ -31,7 +31,7 @@ from geomx.plugin.registration import Register
 class MixedSyncConfig:
     """Options of MixedSync."""
 
-    staleness_bound: Annotated[int | None, Ge(0), Unit("rounds")] = None
+    staleness_bound: Annotated[int | None, Interval(ge=0, le=2**31 - 1), Unit("rounds")] = None
     """Rounds by which a party may be ahead of the slowest when it pushes; null: no limit."""
     optimizer: str | None = None
     """The global server's optimizer; null: the workload's own. ``dcasgd`` compensates delays."""
@@ -45,6 +45,9 @@ class MixedSyncConfig:
     def __post_init__(self) -> None:
         if self.variance and self.optimizer != "dcasgd":
             raise ConfigError("variance", self.variance, "needs optimizer=dcasgd")
+        if self.momentum and self.optimizer is None:
+            remedy = "needs optimizer=NAME; the workload's own has its own momentum"
+            raise ConfigError("momentum", self.momentum, remedy)
 
 
 @dataclass(frozen=True)
