@@ -68,9 +68,10 @@ void Worker::Await(Tensor& tensor) {
 
 Round Worker::Submit(Key key, Push push, Time now) {
   Tensor& tensor = this->tensor(key);
-  if (tensor.complete == tensor.submitted) ++unanswered_;
-  const Round round = ++tensor.submitted;
+  const Round round = tensor.submitted + 1;
   if (!Acceptable(key, tensor, push)) return round;
+  if (tensor.complete == tensor.submitted) ++unanswered_;
+  tensor.submitted = round;
   if (tensor.waiting) {
     tensor.Contents().queue.push_back(std::move(push));
   } else {
@@ -91,7 +92,7 @@ bool Worker::Acceptable(Key key, const Tensor& tensor, const Push& push) {
                                    [](float value) { return !std::isfinite(value); });
     node_.Emit({.kind = Event::Kind::kNonFinite,
                 .key = key,
-                .round = tensor.submitted,
+                .round = tensor.submitted + 1,
                 .text = std::to_string(bad) + " of " + std::to_string(tensor.elements()) +
                         " values NaN or infinite"});
   }
@@ -145,8 +146,7 @@ void Worker::Barrier(Time) {
   come(*node_.config().scheduler);
 }
 
-void Worker::Command(const std::string& text, Time now, bool unless_given) {
-  (void)now;
+void Worker::Command(const std::string& text, Time, bool unless_given) {
   asks_states_ = asks_states_ || text == kAskVerb;
   node_.Send(node_.config().parents.front(),
              ControlMessage(Kind::kCommand, {text}, unless_given ? kUnlessGiven : 0));

@@ -44,6 +44,29 @@ Plan RandomPlan(Random& random) {
   return plan;
 }
 
+// A push of NaN is refused while the answer to the push before is due: that one is answered as usual.
+TEST(ARefusedPushIsNotSubmitted) {
+  Plan plan;
+  plan.parties = {1};
+  plan.non_finite = NonFinite::kRefuse;
+  Cluster cluster(1, plan);
+  const NodeId worker = cluster.workers.front();
+  cluster.Declare(0, 2, {{.elements = 2}});
+  cluster.Init(0, {1, 2});
+  cluster.RequestAll(0);
+  cluster.Drive();
+  cluster.Push(worker, 0, {1, 1});
+  cluster.Push(worker, 0, {1, std::numeric_limits<float>::quiet_NaN()});
+  const auto refused = cluster.Events(worker, Event::Kind::kNonFinite);
+  CHECK_EQ(refused.size(), 1u);
+  if (!refused.empty()) CHECK_EQ(refused.front().round, 2u);
+  cluster.Drive();
+  CHECK((cluster.Value(worker, 0) == std::vector<float>{1, 1}));
+  cluster.Do(worker, [](Node& node, Time now) { node.Leave(now); });
+  cluster.Drive();
+  CHECK(cluster.node(cluster.scheduler).stopped());
+}
+
 // Every global server forwards the optimizer to the parties at its own time, which must not reset the state
 // of another global server's shards.
 TEST(InstructionsOfAGlobalServerApplyToItsShards) {
