@@ -21,6 +21,7 @@ void SendQueue::Push(Message&& message) {
   const bool beat = header.kind == Kind::kHeartbeat;
   const auto urgency = static_cast<std::uint32_t>(std::int64_t{INT32_MAX} - header.priority);
   auto& queue = heap(header.channel == 0 ? Lane::kReliable : Lane::kBestEffort);
+  if (header.channel != 0) CountIn(header);
   Entry entry{beat ? 0 : (std::uint64_t{header.channel} << 32 | urgency) + 1, sequence_++,
               static_cast<std::uint32_t>(messages_.size())};
   if (free_.empty()) {
@@ -40,6 +41,19 @@ Message& SendQueue::Take(std::uint32_t place) {
   return messages_[place];
 }
 
+void SendQueue::CountIn(const Header& header) {
+  std::vector<Waiting>& rounds = waiting_[ShardOf(header)];
+  if (rounds.empty() || rounds.back().round != header.round) rounds.push_back({header.round, 0});
+  ++rounds.back().messages;
+}
+
+void SendQueue::CountOut(const Header& header) {
+  std::vector<Waiting>& rounds = waiting_[ShardOf(header)];
+  const auto found = std::find_if(rounds.begin(), rounds.end(),
+                                  [&](const Waiting& each) { return each.round == header.round; });
+  if (--found->messages == 0) rounds.erase(found);
+}
+
 bool SendQueue::Pop(Lane lane, Message& message) {
   auto& queue = heap(lane);
   if (queue.empty()) return false;
@@ -47,6 +61,7 @@ bool SendQueue::Pop(Lane lane, Message& message) {
   const std::uint32_t place = queue.back().place;
   queue.pop_back();
   message = std::move(Take(place));
+  if (lane == Lane::kBestEffort) CountOut(message.header);
   if (!queue.empty()) Prefetch(messages_[queue.front().place]);
   return true;
 }
@@ -79,8 +94,16 @@ void SendQueue::Exchange(Archive& archive) {
   }
 }
 
+bool SendQueue::HasStale(Key key, std::uint32_t shard, Round round) const {
+  const auto rounds = waiting_.find(std::uint64_t{key} << 32 | shard);
+  return rounds != waiting_.end() && std::any_of(rounds->second.begin(), rounds->second.end(),
+                                                 [round](const Waiting& each) { return each.round < round; });
+}
+
 std::size_t SendQueue::DropStale(Key key, std::uint32_t shard, Round round) {
-  if (best_effort_.empty()) return 0;
+  if (!HasStale(key, shard, round)) return 0;
+  std::erase_if(waiting_[std::uint64_t{key} << 32 | shard],
+                [round](const Waiting& each) { return each.round < round; });
   const std::size_t dropped = std::erase_if(best_effort_, [&](const Entry& entry) {
     const Header& header = messages_[entry.place].header;
     if (header.key != key || header.shard != shard || header.round >= round) return false;

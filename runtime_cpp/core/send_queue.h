@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "core/archive.h"
@@ -33,8 +34,9 @@ class SendQueue {
   void Exchange(Archive& archive);
 
   // Drops best-effort slices of a shard older than `round`, which the receiver would refuse.
-  // Returns how many.
+  // Returns how many. Looks at the queue only if there are any.
   std::size_t DropStale(Key key, std::uint32_t shard, Round round);
+  bool HasStale(Key key, std::uint32_t shard, Round round) const;
 
  private:
   struct Entry {
@@ -48,8 +50,17 @@ class SendQueue {
     }
   };
 
+  // Best-effort messages of one round of a shard.
+  struct Waiting {
+    Round round;
+    std::uint32_t messages;
+  };
+
   // The message of a place that is free from now on.
   Message& Take(std::uint32_t place);
+  static std::uint64_t ShardOf(const Header& header) { return std::uint64_t{header.key} << 32 | header.shard; }
+  void CountIn(const Header& header);
+  void CountOut(const Header& header);
 
   std::vector<Entry>& heap(Lane lane) { return lane == Lane::kReliable ? reliable_ : best_effort_; }
   const std::vector<Entry>& heap(Lane lane) const {
@@ -59,6 +70,7 @@ class SendQueue {
   std::vector<Entry> reliable_, best_effort_;  // heaps
   std::vector<Message> messages_;
   std::vector<std::uint32_t> free_;  // places in `messages_`
+  std::unordered_map<std::uint64_t, std::vector<Waiting>> waiting_;  // by shard; few rounds of one wait
   std::uint32_t sequence_ = UINT32_MAX - 99;  // wraps early, so that tests meet it
   std::size_t queued_bytes_ = 0;
 };

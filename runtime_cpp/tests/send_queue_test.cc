@@ -94,11 +94,13 @@ TEST(QueueAgreesWithItsSpecification) {
         const auto key = static_cast<Key>(Between(random, 0, 1));
         const auto shard = static_cast<std::uint32_t>(Between(random, 0, 1));
         const auto round = static_cast<Round>(Between(random, 1, 5));
-        const std::size_t dropped = std::erase_if(model, [&](const Message& message) {
+        const auto stale = [&](const Message& message) {
           const Header& header = message.header;
           return header.channel != 0 && header.key == key && header.shard == shard &&
                  header.round < round;
-        });
+        };
+        CHECK_EQ(queue.HasStale(key, shard, round), std::any_of(model.begin(), model.end(), stale));
+        const std::size_t dropped = std::erase_if(model, stale);
         CHECK_EQ(queue.DropStale(key, shard, round), dropped);
       }
       std::size_t bytes = 0;
