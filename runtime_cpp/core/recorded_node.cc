@@ -130,10 +130,12 @@ void RecordedNode::Report(NodeId host, std::uint32_t number, std::span<const dou
 
 void RecordedNode::Initialise(const ShardInfo& shard, Buffer value, Time now) {
   if (journal_) {
+    const auto kept = std::make_shared<const Buffer>(value);
+    AddState(std::as_bytes(std::span(*kept)), kept);
     RecordWriter record(RecordKind::kInitialise);
     record.Put(now).Put(shard.key).Put(shard.index).Put(shard.offset).Put(shard.elements);
-    record.Put(shard.server).Put(shard.priority);
-    Add(record, Payload::Copy(std::as_bytes(std::span(value))));
+    record.Put(shard.server).Put(shard.priority).Put(shard.name);
+    Add(record);
   }
   node_.Initialise(shard, std::move(value), now);
 }

@@ -109,7 +109,7 @@ void Replay::Apply(RecordReader& record, Payload payload) {
       handler_.OnVerb(kind, number);
       break;
     }
-    case RecordKind::kInitialise: Initialise(record, payload); break;
+    case RecordKind::kInitialise: Initialise(record); break;
     case RecordKind::kInstruct: {
       now = TimeIn(record);
       node_.Instruct(record.Text(), now);
@@ -161,7 +161,7 @@ Message Replay::ReadMessage(RecordReader& record, Payload payload) const {
   return {.header = *header, .payload = std::move(payload)};
 }
 
-void Replay::Initialise(RecordReader& record, const Payload& payload) {
+void Replay::Initialise(RecordReader& record) {
   const auto now = TimeIn(record);
   ShardInfo shard;
   shard.key = record.Get<Key>();
@@ -170,11 +170,19 @@ void Replay::Initialise(RecordReader& record, const Payload& payload) {
   shard.elements = record.Get<std::uint32_t>();
   shard.server = record.Get<std::uint32_t>();
   shard.priority = record.Get<std::int32_t>();
-  std::vector<std::byte> scratch;
-  const Bytes bytes = payload.Contiguous(scratch);
-  Buffer value(bytes.size() / sizeof(float));
-  if (!value.empty()) std::memcpy(value.data(), bytes.data(), value.size() * sizeof(float));
-  node_.Initialise(shard, std::move(value), now);
+  shard.name = record.Get<std::uint32_t>();
+  node_.Initialise(shard, TakeValue(shard.elements), now);
+}
+
+Buffer Replay::TakeValue(std::uint64_t elements) {
+  Buffer value;
+  if (state_.empty()) return value;
+  const std::string bytes = std::move(state_.front());
+  state_.clear();
+  if (bytes.size() != elements * sizeof(float)) throw JournalError("a value has the wrong size");
+  value.resize(elements);
+  std::memcpy(value.data(), bytes.data(), bytes.size());
+  return value;
 }
 
 void Replay::Load(RecordReader& record) {
@@ -226,14 +234,7 @@ void Replay::ApplyVerb(RecordKind kind, RecordReader& record) {
     worker.Request(key, now);
     return handler_.OnVerb(kind, key);
   }
-  const auto values = std::make_shared<Buffer>();
-  if (!state_.empty()) {
-    const std::string bytes = std::move(state_.front());
-    state_.clear();
-    if (bytes.size() != worker.Elements(key) * sizeof(float)) throw JournalError("a value has the wrong size");
-    values->resize(worker.Elements(key));
-    std::memcpy(values->data(), bytes.data(), bytes.size());
-  }
+  const auto values = std::make_shared<Buffer>(TakeValue(worker.Elements(key)));
   const float* const value = values->empty() ? nullptr : values->data();
   if (kind == RecordKind::kInit) {
     worker.Init(key, value, values, now);

@@ -77,7 +77,9 @@ class Replay {
   void Follow(Time now);
   void ForgetHeld(NodeId from);
   void Resume(Time now);
-  void Initialise(RecordReader& record, const Payload& payload);
+  void Initialise(RecordReader& record);
+  // The values that were recorded before a call; empty if there are none, as for a phantom.
+  Buffer TakeValue(std::uint64_t elements);
   void Load(RecordReader& record);
   Message ReadMessage(RecordReader& record, Payload payload) const;
 

@@ -92,6 +92,38 @@ TEST(TruncatedRecordsAreRefused) {
   }
 }
 
+// What a master outside the job gives: a shard may be longer than a record, and its tensor has a name.
+TEST(InitialValuesOfAnyLengthAreRecorded) {
+  struct Repeated final : JournalOut {
+    explicit Repeated(Node& node) : replay(node, ignored) {}
+    void Add(std::span<const std::byte> body, const Payload& payload) override {
+      CHECK(payload.size() <= kMaxPayloadBytes);
+      replay.Apply(body, payload);
+    }
+    void Commit() override {}
+    check::IgnoredReplay ignored;
+    Replay replay;
+  };
+  const auto state = [](Node& node) {
+    std::vector<std::byte> bytes;
+    Archive archive([&](Bytes piece) { bytes.insert(bytes.end(), piece.begin(), piece.end()); });
+    node.Exchange(archive);
+    return bytes;
+  };
+  const Cluster cluster(1, Plan{});
+  const NodeConfig& config = cluster.node(cluster.globals.front()).config();
+  for (const std::uint32_t elements : {3u, kMaxPayloadBytes / std::uint32_t{sizeof(float)} + 1}) {
+    Node again(config);
+    Repeated records(again);
+    RecordedNode node(config);
+    node.RecordTo(&records);
+    node.Initialise({.key = 3, .elements = elements, .name = 7}, Buffer(elements, 2.0f), 1);
+    const Buffer* const value = again.GlobalValue(3, 0);
+    CHECK(value != nullptr && *value == *node.GlobalValue(3, 0));
+    if (elements < 10) CHECK(state(again) == state(node.node()));
+  }
+}
+
 TEST(TheFirstRecordContainsTheInitialState) {
   struct Kept final : JournalOut {
     void Add(std::span<const std::byte> its_body, const Payload&) override {
