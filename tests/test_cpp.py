@@ -168,6 +168,33 @@ def test_drawn_faults_break_no_law(programs: Path, seed: int) -> None:
     assert found["repeats"] > 100 and found["suspicions"] > 150 and found["rounds"] > 2000
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("--seeds 1e5", "--seeds 1e5: must be a whole number from 1"),
+        ("--seeds 0", "--seeds 0: must be a whole number from 1"),
+        ("--first -1", "--first -1: must be a whole number from 0"),
+        ("--seeds", "--seeds: unknown, or a value is missing"),
+        ("--sed 3", "--sed: unknown"),
+        ("--seed 1 --keep 0;3", "--keep 0;3: must be a whole number from 0"),
+        ("--seed 1 --keep 0,", "--keep : must be a whole number from 0"),
+        ("--seed 1 --keep all", "--keep all: must be a whole number from 0"),
+        ("--seed 1 --keep 99", "--keep 99: seed 1 has "),
+        ("--seeds 2 --keep 0", "--keep: needs --seed"),
+    ],
+)
+def test_drawn_faults_refuse_a_mistyped_command(programs: Path, words: str, complaint: str) -> None:
+    done = subprocess.run(
+        [programs / "geomx_faults", *words.split(" ")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(complaint), done.stderr
+
+
 def test_the_sanitizers_find_nothing_under_drawn_faults(programs: Path, seed: int) -> None:
     first = 801 + 1000 * seed
     output = call(programs / "geomx_faults_sanitized", "--first", str(first), "--seeds", "150")

@@ -8,12 +8,14 @@
 // Exit status: 0 if no law was broken, 1 otherwise, 2 for a wrong command line.
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "faults/world.h"
@@ -57,9 +59,7 @@ struct Totals {
 
 std::vector<Fault> Chosen(const Experiment& experiment, const std::vector<std::size_t>& keep) {
   std::vector<Fault> chosen;
-  for (const std::size_t i : keep) {
-    if (i < experiment.faults.size()) chosen.push_back(experiment.faults[i]);
-  }
+  for (const std::size_t i : keep) chosen.push_back(experiment.faults.at(i));
   return chosen;
 }
 
@@ -122,7 +122,28 @@ Totals TryAll(const Arguments& arguments) {
   return totals;
 }
 
-std::optional<Arguments> Parse(int argc, char** argv) {
+// Throws std::invalid_argument, also below, unless `text` is a number of at least `least` and nothing else.
+std::uint64_t Number(const std::string& word, std::string_view text, std::uint64_t least) {
+  std::uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && stop == end && number >= least) return number;
+  throw std::invalid_argument(word + " " + std::string(text) + ": must be a whole number from " +
+                              std::to_string(least));
+}
+
+std::vector<std::size_t> Numbers(const std::string& word, std::string_view text) {
+  std::vector<std::size_t> numbers;
+  if (text == "none") return numbers;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    numbers.push_back(Number(word, text.substr(0, comma), 0));
+    if (comma == std::string_view::npos) return numbers;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+Arguments Parse(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -136,40 +157,43 @@ std::optional<Arguments> Parse(int argc, char** argv) {
       arguments.shrink = false;
       continue;
     }
-    if (i + 1 == argc) return std::nullopt;
+    if (i + 1 == argc) throw std::invalid_argument(word + ": unknown, or a value is missing");
     const char* const value = argv[++i];
-    const std::uint64_t number = std::strtoull(value, nullptr, 10);
-    if (word == "--seed") {
-      arguments.first = number;
+    if (word == "--seed" || word == "--first") {
+      arguments.first = Number(word, value, 0);
     } else if (word == "--seeds") {
-      arguments.count = number;
-    } else if (word == "--first") {
-      arguments.first = number;
+      arguments.count = Number(word, value, 1);
     } else if (word == "--jobs") {
-      arguments.jobs = static_cast<unsigned>(number);
+      arguments.jobs = static_cast<unsigned>(Number(word, value, 1));
     } else if (word == "--keep") {
-      arguments.keep.emplace();
-      for (const char* at = value; *at >= '0' && *at <= '9';) {
-        char* end = nullptr;
-        arguments.keep->push_back(std::strtoull(at, &end, 10));
-        at = *end == ',' ? end + 1 : end;
-      }
+      arguments.keep = Numbers(word, value);
     } else {
-      return std::nullopt;
+      throw std::invalid_argument(word + ": unknown");
     }
+  }
+  if (!arguments.keep) return arguments;
+  if (arguments.count != 1) throw std::invalid_argument("--keep: needs --seed; its numbers are of one seed's faults");
+  const std::size_t faults = Draw(arguments.first).faults.size();
+  for (const std::size_t each : *arguments.keep) {
+    if (each < faults) continue;
+    throw std::invalid_argument("--keep " + std::to_string(each) + ": seed " + std::to_string(arguments.first) +
+                                " has " + std::to_string(faults) + " faults, numbered from 0");
   }
   return arguments;
 }
 
 int Main(int argc, char** argv) {
-  const auto arguments = Parse(argc, argv);
-  if (!arguments) {
-    std::fprintf(stderr, "usage: geomx_faults --seeds COUNT [--first SEED] [--jobs COUNT] [--until-broken]\n"
-                         "       geomx_faults --seed SEED [--keep NUMBER,...|none] [--note]\n");
+  Arguments arguments;
+  try {
+    arguments = Parse(argc, argv);
+  } catch (const std::invalid_argument& error) {
+    std::fprintf(stderr, "%s\n"
+                         "usage: geomx_faults --seeds COUNT [--first SEED] [--jobs COUNT] [--until-broken]\n"
+                         "       geomx_faults --seed SEED [--keep NUMBER,...|none] [--note]\n", error.what());
     return 2;
   }
   const auto began = std::chrono::steady_clock::now();
-  const Totals totals = TryAll(*arguments);
+  const Totals totals = TryAll(arguments);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::printf("%llu seeds, %llu broken; %llu faults, %llu kills, %llu resets, %llu recoveries, %llu suspicions, "
               "%llu messages, %llu repeats, %llu rounds without some members, %llu late contributions; at most %zu "
