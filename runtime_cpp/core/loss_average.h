@@ -1,4 +1,4 @@
-// The training loss of a server's children: how far the mean has fallen since the first.
+// The training loss of a server's children that are present: how far the mean has fallen since the first.
 //
 // Slicers that adapt to the progress of training use it (SliceContext::loss_ratio). A child's loss
 // travels in the headers of its pushes.
@@ -16,15 +16,20 @@ namespace geomx {
 
 class LossAverage {
  public:
-  // `children`: how many report; the first mean is taken once all of them have.
+  // `children`: how many are present; the first mean is taken once all of them have reported.
   void Report(NodeId child, float loss, std::size_t children) {
     losses_[child] = loss;
     ratio_.reset();
-    if (!first_ && losses_.size() == children) first_ = Mean();
+    if (!first_ && losses_.size() >= children) first_ = Mean();
+  }
+  // `child` is lost.
+  void Forget(NodeId child) {
+    losses_.erase(child);
+    ratio_.reset();
   }
   // The mean of the last losses over the first mean; NaN while that is unknown or not positive.
   double Ratio() {
-    if (!first_ || *first_ <= 0) return std::nan("");
+    if (losses_.empty() || !first_ || *first_ <= 0) return std::nan("");
     if (!ratio_) ratio_ = Mean() / *first_;
     return *ratio_;
   }

@@ -58,6 +58,12 @@ bool Peers::IsParent(NodeId id) const {
   return found != nullptr && found->parent;
 }
 
+std::size_t Peers::PresentChildren() const {
+  if (away_ == 0) return config_.children.size();
+  const auto present = [](const Neighbour& each) { return each.child && !each.away; };
+  return static_cast<std::size_t>(std::count_if(neighbours_.begin(), neighbours_.end(), present));
+}
+
 std::uint32_t Peers::StandsFor(NodeId id) const {
   const Neighbour* found = FindNeighbour(id);
   return found == nullptr ? 1 : found->stands_for;

@@ -44,6 +44,8 @@ class Peers {
   const Peer* Find(NodeId id) const;
   bool IsChild(NodeId id) const;
   bool IsParent(NodeId id) const;
+  // The number of children that are not lost.
+  std::size_t PresentChildren() const;
   // Workers behind a child; 1 if there is no such peer.
   std::uint32_t StandsFor(NodeId id) const;
   // What the plugins decided for the link; dense and unsliced if there is no such peer.

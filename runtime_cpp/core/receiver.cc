@@ -80,7 +80,7 @@ void Receiver::Close(const FlowId& id, Flow& flow, Time now) {
   header.key = id.key;
   header.shard = id.shard;
   if (std::isfinite(header.loss)) {
-    state_.losses.Report(id.peer, header.loss, state_.config.children.size());
+    state_.losses.Report(id.peer, header.loss, state_.peers.PresentChildren());
   }
   Buffer value = flow.inbox.Close();
   if (overlay_ && !id.plain) {
