@@ -205,6 +205,7 @@ Round GlobalServer::CatchUp(NodeId child, Shard& shard) {
   }
   if (slowest != UINT32_MAX) party.round = std::max(party.round, slowest);
   party.seen = shard.updates;
+  shard.weights.NoteGiven(child);
   return party.round;
 }
 
@@ -222,6 +223,7 @@ void GlobalServer::Request(NodeId peer, const Header& header, Shard& shard, Time
   } else if (!shard.weights.has_value()) {
     AddWaiting(shard, peer);
   } else {
+    if (!rules_.together) shard.weights.NoteGiven(peer);
     SendCurrent(shard, header, shard.round, shard.weights.value(), {&peer, 1}, now);
   }
 }
@@ -246,6 +248,7 @@ void GlobalServer::Obey(const std::string& text) {
       node_.Send(child, ControlMessage(Kind::kCommand, {text}));
     }
   } else {
+    optimizer->ExpectSources(rules_.together ? 1 : node_.config().children.size());
     optimizer_ = std::move(optimizer);
   }
   node_.Emit({.kind = Event::Kind::kCommand, .text = text.substr(0, text.find('\n'))});

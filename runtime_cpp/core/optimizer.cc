@@ -165,6 +165,10 @@ OptimizerSpec OptimizerSpec::Parse(const std::string& text, const OptimizerFacto
   return spec;
 }
 
+void OptimizerSpec::ExpectSources(std::size_t count) {
+  if (MemberOf(*this).own.contains("sources")) options.try_emplace("sources", static_cast<double>(count));
+}
+
 void OptimizerSpec::Exchange(Archive& archive, const OptimizerFactories& plugins) {
   archive(name, options);
   if (!archive.loading()) return;

@@ -50,6 +50,8 @@ struct OptimizerSpec {
   // that names the unknown optimizer, or the option that is unknown or out of range, and what is
   // allowed. Optimizer::Make does not throw for the result.
   static OptimizerSpec Parse(const std::string& text, const OptimizerFactories& plugins = {});
+  // Says how many sources (GradientSource) will push, to an optimizer that keeps a state for each.
+  void ExpectSources(std::size_t count);
   // `plugins`: as for Parse. Throws StateError for what Parse would not return.
   void Exchange(Archive& archive, const OptimizerFactories& plugins);
 };
@@ -72,6 +74,8 @@ class Optimizer {
     Update(weight, gradient, {});
   }
 
+  // A source's next gradient will be computed on `weight`, which it was given without having pushed.
+  virtual void NoteGiven(NodeId source, std::span<const float> weight) { (void)source, (void)weight; }
   // Returns true if the length of a step does not depend on the scale of the gradients.
   virtual bool ScaleFree() const { return false; }
   // The factor of decoupled weight decay in the last update: weights shrank by it, independently of gradients.

@@ -39,6 +39,10 @@ class Replica {
     there_ = nullptr;
   }
   void ForgetOptimizer() { optimizer_.reset(); }
+  // `source` is given the value otherwise than in answer to a gradient. REQUIRES: no device is at work.
+  void NoteGiven(NodeId source) {
+    if (optimizer_) optimizer_->NoteGiven(source, *value_);
+  }
   // Empty: the optimizer has not made an update yet.
   std::vector<std::byte> SaveOptimizer() const {
     return optimizer_ ? optimizer_->Save() : std::vector<std::byte>();

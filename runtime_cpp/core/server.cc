@@ -160,6 +160,7 @@ void Server::Command(NodeId peer, const Message& message) {
 void Server::Obey(NodeId parent, const std::string& text) {
   auto optimizer = ParseOptimizer(text);
   if (!optimizer) return;
+  optimizer->ExpectSources(1);
   optimizers_[parent] = std::move(optimizer);
   for (auto& [id, shard] : shards_) {
     if (shard.parent == parent) ForgetOptimizer(shard);

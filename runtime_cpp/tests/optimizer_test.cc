@@ -184,6 +184,75 @@ TEST(UnknownSourcesStartFromTheCurrentWeights) {
   CHECK_EQ(weight[0], 0.25f);
 }
 
+// A party that begins late has the weights of that moment, and not the initial ones; so has one that comes back.
+TEST(TheDelayOfAPartyIsCountedFromTheValueThatItWasGiven) {
+  for (const bool continues : {false, true}) {
+    check::Plan plan;
+    plan.parties = {1, 1};
+    plan.rounds.together = false;
+    plan.continues = continues;
+    check::Cluster cluster(1, plan);
+    const NodeId early = cluster.workers[0], late = cluster.workers[1];
+    const auto request = [&](NodeId worker) {
+      cluster.Do(worker, [](Node& node, Time now) { node.worker().Request(0, now); });
+      cluster.Drive();
+    };
+    cluster.Declare(0, 1, {{.elements = 1}});
+    cluster.Command("optimizer\ndcasgd\nlearning_rate 1\nlamda 1");
+    cluster.Init(0, {1});
+    request(early);
+    cluster.Push(early, 0, {0.5f});
+    cluster.Drive();
+    request(late);
+    CHECK_EQ(cluster.Value(late, 0).front(), 0.5f);
+    cluster.Push(late, 0, {0.25f});
+    cluster.Drive();
+    CHECK_EQ(cluster.Value(late, 0).front(), 0.25f);
+    cluster.Push(early, 0, {0.5f});
+    cluster.Drive();
+    CHECK_EQ(cluster.Value(early, 0).front(), 0.25f - 0.5f - 0.25f * (0.25f - 0.5f));
+    check::CheckNoErrors(cluster);
+  }
+}
+
+// Servers know how many will push: they do not keep the initial weights when all have.
+TEST(InitialWeightsAreNotKeptWhenAllPartiesHavePushed) {
+  constexpr std::uint32_t kMany = 1000;
+  for (const bool together : {false, true}) {
+    check::Plan plan;
+    plan.parties = {1, 1};
+    plan.rounds.together = together;
+    check::Cluster cluster(1, plan);
+    cluster.Declare(0, kMany, {{.elements = kMany}});
+    cluster.Command("optimizer\ndcasgd");
+    cluster.Init(0, std::vector<float>(kMany));
+    cluster.RequestAll(0);
+    cluster.Drive();
+    for (const NodeId worker : cluster.workers) cluster.Push(worker, 0, std::vector<float>(kMany, 1.0f));
+    cluster.Drive();
+    const auto saved = cluster.node(cluster.globals.front()).Saved();
+    CHECK_EQ(saved.size(), 1u);
+    const std::size_t arrays = saved.front().optimizer.size() / (kMany * sizeof(float));
+    CHECK_EQ(arrays, together ? 1u : 2u);  // the backups
+  }
+}
+
+// The momentum of delayed_nag is of gradients only, and its periods begin with the first update.
+TEST(DelayedMomentumMovesWithEveryPeriodOfUpdates) {
+  const auto weights = [](const std::string& text) {
+    auto optimizer = Optimizer::Make(OptimizerSpec::Parse(text), 0);
+    std::vector<float> weight = {1, -2};
+    Random gradients(3);
+    for (int t = 0; t < 7; ++t) optimizer->Update(weight, Draw(2, 1, gradients));
+    return weight;
+  };
+  const std::string three = "delayed_nag\nlearning_rate 0.1\nmomentum 0.9\ndelay 3\nwd 0.1";
+  CHECK(weights(three) == weights(three + "\nbegin_num_update 4"));
+  const std::string options = "\nlearning_rate 0.1\nmomentum 0.9";
+  const auto delayed = weights("delayed_nag\ndelay 1" + options), nag = weights("nag" + options);
+  for (std::size_t i = 0; i < nag.size(); ++i) CHECK_NEAR(delayed[i], nag[i], 1e-5);
+}
+
 TEST(TheMeanIsTakenBeforeAllOtherSteps) {
   Random random(3);
   for (const std::string& name : Optimizer::Names()) {

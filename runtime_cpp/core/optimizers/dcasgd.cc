@@ -1,9 +1,10 @@
 // Asynchronous descent with delay compensation (Zheng et al., ICML 2017, arXiv 1609.08326).
 //
-// A gradient that arrives now was computed on the weights that its source last received. The first
-// term of the Taylor expansion moves it to today's weights, with g * g for the Hessian's diagonal;
-// `variance` scales that by the source's own mean square of gradients (DC-ASGD-a). Every source has
-// its own backup of the weights, so the true delay of each is compensated.
+// A gradient that arrives now was computed on the weights that its source last received, in answer to its last
+// gradient or when it began or came back. The first term of the Taylor expansion moves it to today's weights, with
+// g * g for the Hessian's diagonal; `variance` scales that by the source's own mean square of gradients
+// (DC-ASGD-a). Every source has its own backup of the weights, so the true delay of each is compensated.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -29,6 +30,13 @@ class DcAsgd final : public ElementWise {
     const double given = spec.options.at("lamda");
     const double otherwise = adaptive_ ? kAdaptiveLamda : kConstantLamda;
     numbers_.lamda = static_cast<float>(std::isnan(given) ? otherwise : given);
+  }
+
+  void NoteGiven(NodeId source, std::span<const float> weight) override {
+    if (sources_.empty()) return;  // its first gradient is compensated from the initial weights, which these are
+    State& backup = sources_[source].backup;
+    std::copy(weight.begin(), weight.end(), backup.At(kernels::Host(), weight.size()));
+    if (static_cast<double>(sources_.size()) == expected_) initial_ = {};
   }
 
  protected:
@@ -59,12 +67,12 @@ class DcAsgd final : public ElementWise {
 
  private:
   struct Source {
-    State backup;  // the weights after its own last update
+    State backup;  // the weights after its own last update, or that it was given since
     State mean_square;
   };
 
-  // A source starts from the initial weights. They are kept until all expected sources have pushed;
-  // a source beyond those starts from the current weights.
+  // A source starts from the initial weights. They are kept until all expected sources have pushed or were given
+  // later ones; a source beyond those starts from the current weights.
   Source& Recall(const kernels::DeviceContext& device, NodeId id, const float* weight,
                  std::uint64_t n) {
     const auto copy = [&](State& to, const float* from) {

@@ -10,7 +10,8 @@
 //     every delay-th time:  velocity = momentum velocity + buffer / delay;  buffer = 0
 //                           w -= rate delay momentum velocity
 //
-// The rate is that of one update, the paper's divided by `delay`. With a delay of 1, this is Nesterov's.
+// The rate is that of one update, the paper's divided by `delay`. The momentum is of gradients only: with a delay
+// of 1 and without decay, this is Nesterov's.
 #include <cmath>
 #include <stdexcept>
 
@@ -30,6 +31,7 @@ class DelayedNesterov final : public ElementWise {
       throw std::invalid_argument("delay must be a whole number of updates, 1 or more");
     }
     delay_ = static_cast<std::uint64_t>(delay);
+    before_ = static_cast<std::uint64_t>(spec.options.at("begin_num_update"));
   }
 
  protected:
@@ -42,7 +44,7 @@ class DelayedNesterov final : public ElementWise {
     if (momentum_ == 0.0f) return;
     float* buffer = buffer_.At(device, n);
     queue.Sgd({.rate = -1, .wd = 0, .rescale = descent.rescale, .clip = descent.clip}, buffer, gradient, n);
-    if (step.count % delay_ != 0) return;
+    if ((step.count - before_) % delay_ != 0) return;
     float* velocity = velocity_.At(device, n);
     const auto delay = static_cast<float>(delay_);
     queue.Sgd({.rate = -1, .wd = momentum_ - 1, .rescale = 1 / delay, .clip = kUnbounded}, velocity, buffer, n);
@@ -56,7 +58,7 @@ class DelayedNesterov final : public ElementWise {
 
  private:
   float momentum_;
-  std::uint64_t delay_ = 1;
+  std::uint64_t delay_ = 1, before_ = 0;  // `before_`: updates that count as made before the first one
   State buffer_, velocity_;
 };
 
