@@ -76,9 +76,20 @@ void FlowTable::Forget(NodeId peer) {
   }
 }
 
+void FlowTable::BeginAnew(NodeId peer) {
+  for (auto& [id, flow] : flows_) {
+    if (id.peer != peer || !flow.inbox.begun()) continue;
+    flow.inbox.BeginAnew();
+    if (flow.pipeline) flow.pipeline->close_at = kNever;
+  }
+}
+
 void FlowTable::Renew(NodeId peer) {
   for (auto& [id, flow] : flows_) {
-    if (id.peer == peer && flow.pipeline) *flow.pipeline = std::move(*Make(id, flow.pipeline->shard));
+    if (id.peer != peer || !flow.pipeline) continue;
+    const Time close_at = flow.pipeline->close_at;
+    *flow.pipeline = std::move(*Make(id, flow.pipeline->shard));
+    flow.pipeline->close_at = close_at;
   }
 }
 

@@ -88,8 +88,10 @@ class FlowTable {
 
   // Drops incomplete rounds from `peer`, which is lost: they will never be complete.
   void Forget(NodeId peer);
+  // The same for a peer that has lost its children and begins again: Inbox::BeginAnew.
+  void BeginAnew(NodeId peer);
   // Resets codecs and slicers of all values from and to `peer`, whose new process has no state of
-  // theirs.
+  // theirs. Rounds that have begun to arrive go on.
   void Renew(NodeId peer);
 
   void Describe(Digest& digest) const;

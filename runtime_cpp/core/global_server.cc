@@ -135,13 +135,19 @@ void GlobalServer::Welcome(NodeId party) {
   ForgetLeft(party);
   node_.Renew(party);
   Await(party);
-  if (early()) ForgetPushes(party);
+  node_.flows().BeginAnew(party);
+  for (auto& [id, shard] : shards_) {  // what it pushed before is not to be answered
+    if (early()) shard.early->Forget(party);
+    const auto known = shard.parties.find(party);
+    if (known != shard.parties.end()) known->second.caught_up = false;
+  }
 }
 
 // A party with several global servers takes part from the same round of all on. Each says from which it could, and
 // the party answers with the latest. Rounds before that do not wait for it.
 void GlobalServer::OnWorkers(NodeId party, const Header& header, Time now) {
   if (header.merge_count == 0) {
+    node_.CloseWaiting(party, now);  // these rounds count; later, others will have gone on without them
     AddLeft(party);
     return CloseWithout(now);
   }
@@ -201,10 +207,12 @@ Round GlobalServer::CatchUp(NodeId child, Shard& shard) {
   Progress& party = shard.parties[child];
   Round slowest = UINT32_MAX;
   for (const auto& [id, other] : shard.parties) {
-    if (id != child && Present(id)) slowest = std::min(slowest, other.round);
+    if (id != child && Counts(id, other)) slowest = std::min(slowest, other.round);
   }
   if (slowest != UINT32_MAX) party.round = std::max(party.round, slowest);
   party.seen = shard.updates;
+  party.caught_up = true;
+  party.held.reset();
   shard.weights.NoteGiven(child);
   return party.round;
 }
@@ -281,11 +289,6 @@ void GlobalServer::PushEarly(NodeId peer, Header header, Shard& shard, Buffer va
   if (taken == Taken::kInTime || shard.early->due.erase(peer) == 0) return;  // answered when its round closes, or has been
   header.flags = 0;
   SendResult(header, shard.round, node_.config().quorum, shard.weights.value(), {&peer, 1}, now);
-}
-
-void GlobalServer::ForgetPushes(NodeId party) {
-  node_.flows().Forget(party);
-  for (auto& [id, shard] : shards_) shard.early->Forget(party);
 }
 
 void GlobalServer::Close(Header header, Shard& shard, Time now) {

@@ -38,9 +38,10 @@ class GlobalServer final : public ServerRole {
   struct Progress {
     Round round = 0;         // of its last applied push
     std::uint64_t seen = 0;  // updates that its last answer included
+    bool caught_up = false;  // it has been given the value since it came back, if it did
     std::optional<std::pair<Header, Buffer>> held;  // too far ahead to be applied yet
 
-    void Exchange(Archive& archive) { archive(round, seen, held); }
+    void Exchange(Archive& archive) { archive(round, seen, caught_up, held); }
   };
   struct Shard : SummedShard {
     using SummedShard::SummedShard;
@@ -80,8 +81,6 @@ class GlobalServer final : public ServerRole {
   void PushEarly(NodeId peer, Header header, Shard& shard, Buffer value, Time now);
   void CloseOpen(SummedShard& shard, Time now) override { Close(shard.given, static_cast<Shard&>(shard), now); }
   SummedShard& Find(const ShardId& id) override { return *shards_.Find(id); }
-  // What `party` pushed before it was lost is not to be answered.
-  void ForgetPushes(NodeId party);
 
   // ---- rounds of each party's own ----
 
@@ -89,8 +88,11 @@ class GlobalServer final : public ServerRole {
   // Applies held pushes that are not too far ahead: visits all parties from `first` on, and repeats
   // while any push was applied, as that may admit others. `progress`: this pass has applied one.
   void ApplyHeld(Key key, Shard& shard, NodeId first, bool progress, Time now);
-  // Returns true if this party counts for the staleness bound of the others.
-  bool Counts(NodeId party) const { return !node_.config().continues || TakesPart(party, 0); }
+  // Returns true if a party counts for the staleness bound of the others. One that has come back does when it
+  // has been given the shard's value: until then its round is that in which it was lost.
+  bool Counts(NodeId id, const Progress& party) const {
+    return !node_.config().continues || (Present(id) && (!HasComeBack(id) || party.caught_up));
+  }
 
   bool TooFarAhead(const Shard& shard, const Progress& party) const;
   // Applies a held push and answers it. Returns false if a device is working on it; ApplyHeld

@@ -34,11 +34,12 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain, Handling
   if (header.reliable < header.slices && !chain.SurvivesHoles()) {
     return "best-effort slices of a codec that cannot lose any";
   }
-  if (has_late_ && header.round != opening_.round + 1) {  // not the next round: too late for it
+  const bool next = !handling.scattered || header.round == opening_.round + 1;
+  if (has_late_ && !next) {
     rest().value = nullptr;
     has_late_ = false;
   }
-  holes_before_ = begun_ && received_ < opening_.slices;
+  holes_before_ = begun_ && next && received_ < opening_.slices;
   if (holes_before_) {
     rest().seen_before = std::move(seen_);
     rest().round_before = opening_.round;
@@ -58,6 +59,7 @@ const char* Inbox::Begin(const Header& header, const CodecChain& chain, Handling
               .offset = header.offset,
               .steps = std::min(header.steps, kMaxSteps)};
   begun_ = open_ = true;
+  anew_ = false;
   received_ = reliable_received_ = 0;
   covered_ = 0;
   seen_ = SliceSet(header.slices);
@@ -151,6 +153,10 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
     error = reason;
     return Outcome::kError;
   };
+  if (anew_ && header.channel != 0) {
+    ++rest().stats.refused;
+    return Outcome::kRefused;
+  }
   const bool first = !begun_;
   if (!first && header.shard_elements != opening_.shard_elements) {
     return fail("the shard changed its size");
@@ -167,7 +173,7 @@ Inbox::Outcome Inbox::Accept(const Header& header, const Payload& payload,
   }
   const bool push = header.kind == Kind::kPush;
   if (header.round < opening_.round) {
-    // One round late, and this round is still open: it is added here.
+    // Of the round before, and this round is still open: it is added here.
     if (!push || !open_ || !holes_before_ || header.round != rest_->round_before ||
         header.slices != rest_->slices_before || header.channel == 0 ||
         rest_->seen_before.Has(header.slice)) {
@@ -225,15 +231,16 @@ void Inbox::Exchange(Archive& archive) {
   o.offset = place;
   o.steps = place >> kOffsetBits;
   bool begun = begun_, open = open_, overwrite = overwrite_, kept = kept_, phantom = phantom_,
-       late = has_late_, holes = holes_before_, more = rest_ != nullptr;
+       anew = anew_, late = has_late_, holes = holes_before_, more = rest_ != nullptr;
   if (borrowed_) Archive::CannotTell("a value in the memory of its messages");
-  archive(begun, open, overwrite, kept, phantom, late, holes, more);
+  archive(begun, open, overwrite, kept, phantom, anew, late, holes, more);
   if (archive.loading()) {
     begun_ = begun;
     open_ = open;
     overwrite_ = overwrite;
     kept_ = kept;
     phantom_ = phantom;
+    anew_ = anew;
     has_late_ = late;
     holes_before_ = holes;
     seen_ = SliceSet();
@@ -247,6 +254,7 @@ void Inbox::Exchange(Archive& archive) {
 }
 
 void Inbox::Describe(Digest& digest, Digest::Level level) const {
+  if (anew_) digest.Unknown();
   if (!begun_) return;  // always so if this node is the sender
   digest.Add(std::uint64_t{open_} << 2 | std::uint64_t{overwrite_} << 1 | std::uint64_t{has_late_});
   digest.Count(level, opening_.round);

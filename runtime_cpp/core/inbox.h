@@ -3,11 +3,12 @@
 // Rounds arrive one after another. A round is complete when all its reliable slices have arrived
 // and either the best-effort ones have too or the receiver stops waiting for them (Close). Missing
 // slices count as zero. The slices of a complete round must cover every row exactly once. A slice
-// that arrives after its round was closed is kept and added to the next round once, or dropped if
-// the next round does not use this flow; older slices and duplicates are refused. Late slices are
-// added to pushes only, whose values are summed, not to values that replace others. Encodings of a
-// linear chain stay encoded: they are vectors to be added like any other. So do values that a
-// device will decode (`keep`), if all slices of a round are reliable.
+// that arrives after its round was closed is added once to the next round of the flow, whose number
+// may be larger by more than one; older slices and duplicates are refused. Where rounds in between
+// may have used other flows (`scattered`), it is added to the round with the next number or to
+// none. Late slices are added to pushes only, whose values are summed, not to values that replace
+// others. Encodings of a linear chain stay encoded: they are vectors to be added like any other. So
+// do values that a device will decode (`keep`), if all slices of a round are reliable.
 //
 // A simulation has hundreds of thousands of inboxes and is bound by memory latency: the state of a
 // round with few slices and no values is small and contiguous.
@@ -79,6 +80,7 @@ class Inbox {
     bool keep = false;    // a value stays encoded
     bool again = false;   // a value may arrive a second time, as it was requested again
     bool borrow = false;  // a value whose rows are not encoded stays in the memory of its messages
+    bool scattered = false;  // not all rounds of the shard use this flow
   };
   Outcome Accept(const Header& header, const Payload& payload, const CodecChain& chain,
                  std::string& error, Handling handling);
@@ -91,6 +93,13 @@ class Inbox {
   // a payload that lies there, and does not copy it. Null if there is none: the codecs are not empty,
   // rows may be missing or are here already, or the flow is new. The message need not arrive at all.
   std::shared_ptr<std::byte> Room(const Header& header);
+
+  // Drops what has arrived. The sender goes on and may use a number again: best-effort slices that it had sent
+  // before may still come, and are refused until the next round begins with a reliable one.
+  void BeginAnew() {
+    *this = {};
+    anew_ = true;
+  }
 
   // Closes the current round as it is and returns its value (empty if phantom or borrowed).
   // REQUIRES: the last outcome for this round was kReliable or kComplete.
@@ -157,6 +166,7 @@ class Inbox {
   bool kept_ : 1 = false;
   bool borrowed_ : 1 = false;
   bool phantom_ : 1 = false;
+  bool anew_ : 1 = false;
   bool has_late_ : 1 = false;
   bool holes_before_ : 1 = false;  // slices of the round before were missing when it was closed
   std::uint32_t received_ = 0;

@@ -208,6 +208,8 @@ class Node {
   void SetAway(NodeId id, bool away) { state_.peers.SetAway(id, away); }
   // Resets the codecs of values to and from `peer`.
   void Renew(NodeId peer) { flows_.Renew(peer); }
+  // Completes what `peer` has sent except for best-effort slices, without waiting for these.
+  void CloseWaiting(NodeId peer, Time now) { receiver_.CloseWaiting(peer, now); }
   // Queues a message even if the peer is lost.
   void SendAnyway(NodeId target, Message&& message) {
     state_.peers.Queue(state_.peers.Get(target), std::move(message));

@@ -42,7 +42,7 @@ void GlobalServer::ApplyHeld(Key key, Shard& shard, NodeId first, bool progress,
 bool GlobalServer::TooFarAhead(const Shard& shard, const Progress& party) const {
   Round slowest = party.round;
   for (const auto& [id, other] : shard.parties) {
-    if (Counts(id)) slowest = std::min(slowest, other.round);
+    if (Counts(id, other)) slowest = std::min(slowest, other.round);
   }
   return party.round - slowest > rules_.staleness_bound;
 }
@@ -74,13 +74,13 @@ void GlobalServer::AddWaitsOfTheFast(Key key, const Shard& shard, Waits& waits) 
   Round slowest = UINT32_MAX;
   bool held = false;
   for (const auto& [id, party] : shard.parties) {
-    if (Counts(id)) slowest = std::min(slowest, party.round);
+    if (Counts(id, party)) slowest = std::min(slowest, party.round);
     held = held || party.held.has_value();
   }
   if (!held) return;
   Wait wait{.kind = Wait::Kind::kPush, .whom = {}, .key = key, .round = slowest + 1};
   for (const auto& [id, party] : shard.parties) {
-    if (party.round == slowest) wait.whom.push_back(id);
+    if (Counts(id, party) && party.round == slowest) wait.whom.push_back(id);
   }
   waits.Add(wait);
 }

@@ -36,7 +36,8 @@ void Server::Recheck(Shard& shard, Time now) {
 }
 
 void Server::Rejoin() {
-  apart_ = begun_ = false;
+  apart_ = false;
+  begun_.clear();
   ++rejoined_;
   TellParents(PresentChildren());
   if (MustAgree()) undecided_.insert(node_.config().parents.begin(), node_.config().parents.end());

@@ -28,7 +28,8 @@ void Receiver::Accept(NodeId from, const Message& message, Time now) {
     const bool borrow = state_.config.borrow_values && !overlay_ && !pipeline.sums &&
                         header.kind == Kind::kValue;
     outcome = flow.inbox.Accept(header, message.payload, pipeline.chain, error,
-                                {.keep = pipeline.keep, .again = again, .borrow = borrow});
+                                {.keep = pipeline.keep, .again = again, .borrow = borrow,
+                                 .scattered = overlay_.has_value()});
   } catch (const Refusal& refusal) {
     error = refusal.what();
   }
@@ -69,6 +70,19 @@ void Receiver::CloseDue(Time now) {
     closing_.erase(closing_.begin());
     Flow* flow = flows_.Find(id);
     if (flow != nullptr && flows_.PipelineOf(*flow).close_at == when.first) Close(id, *flow, now);
+  }
+}
+
+void Receiver::CloseWaiting(NodeId peer, Time now) {
+  std::vector<FlowId> waiting;
+  std::erase_if(closing_, [&](const auto& each) {
+    if (each.second.peer != peer) return false;
+    waiting.push_back(each.second);
+    return true;
+  });
+  for (const FlowId& id : waiting) {
+    Flow* const flow = flows_.Find(id);
+    if (flow != nullptr && flows_.PipelineOf(*flow).close_at != kNever) Close(id, *flow, now);
   }
 }
 

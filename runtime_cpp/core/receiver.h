@@ -40,6 +40,8 @@ class Receiver {
   Time NextTimeout() const { return waiting() ? closing_.begin()->first.first : kNever; }
   // Completes the rounds whose grace has passed.
   void CloseDue(Time now);
+  // Completes the rounds of `peer` that wait for best-effort slices only.
+  void CloseWaiting(NodeId peer, Time now);
   void Exchange(Archive& archive) { archive(closing_, closing_sequence_); }
 
  private:

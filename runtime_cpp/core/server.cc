@@ -84,7 +84,7 @@ void Server::ListWaits(Waits& waits) const {
 
 void Server::Exchange(Archive& archive) {
   ExchangeCommon(archive);
-  archive(rejoined_, apart_, begun_, rounds_, undecided_, first_, barriers_);
+  archive(rejoined_, apart_, begun_, undecided_, first_, barriers_);
   ExchangeSpecs(archive, optimizers_);
   archive.Entries(shards_, node_.config());
   for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizers_[shard.parent], id.first);
@@ -335,10 +335,12 @@ void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now)
   if (shard.value && !shard.stale) return;
   if (rejoined_ > 0 && header.merge_count != Asking()) return;  // requested before the rejoin
   shard.stale = false;
-  const bool ahead = node_.config().rounds.early;  // the round that was sent may be open still
-  if (ahead || (node_.config().continues && header.round > shard.global_round)) {
+  const NodeConfig& config = node_.config();
+  // The round that was sent may be open still or, without common rounds, may never have been applied.
+  const bool ahead = config.rounds.early || (config.continues && !config.rounds.together);
+  if (ahead || (config.continues && header.round > shard.global_round)) {
     shard.global_round = header.round;
-    Begin(shard, policy_->PartyRounds(header.round));
+    Begin(header.key, shard, policy_->PartyRounds(header.round));
   }
   auto owned = std::make_shared<const Buffer>(std::move(value));
   policy_->Initial(header.shard_info(), *owned);
@@ -350,10 +352,17 @@ void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now)
   SendCurrent(shard, header, shard.round, shard.value, waiting, now);
 }
 
-void Server::Begin(Shard& shard, Round rounds) {
-  if (!node_.config().rounds.early) rounds_ = rounds;
-  if (!std::exchange(begun_, true)) rounds_ = rounds;
-  shard.round = std::max(shard.round, rounds_);
+void Server::Begin(Key key, Shard& shard, Round rounds) {
+  const GlobalRounds& rules = node_.config().rounds;
+  if (rules.early || !rules.together) {
+    const auto [begun, first] = begun_.emplace(rules.early ? 0 : key, rounds);
+    // The party may have lost its workers when it had completed a round of some shards only.
+    for (auto& [id, other] : shards_) {
+      if (first && !rules.early && id.first == key) begun->second = std::max(begun->second, other.round);
+    }
+    rounds = begun->second;
+  }
+  shard.round = std::max(shard.round, rounds);
 }
 
 void Server::Deliver(const Header& header, Shard& shard, std::shared_ptr<const Buffer> value, Time now) {

@@ -218,6 +218,41 @@ TEST(LateSliceIsMergedWhileTheNextRoundIsOpen) {
   }
 }
 
+// The sender may have left out numbers, because other senders' rounds went on without it.
+TEST(ALateSliceIsMergedIntoTheNextRoundOfItsFlowWhateverItsNumber) {
+  for (const bool scattered : {false, true}) {
+    for (const bool between : {false, true}) {  // the slice arrives between two rounds
+      const auto give = [scattered](Inbox& inbox, const Piece& piece) {
+        std::string error;
+        return inbox.Accept(piece.header, piece.payload, CodecChain(), error, {.scattered = scattered});
+      };
+      Inbox inbox;
+      const auto first = Cut(Ramp(4), 2, 1, 1), later = Cut(Ramp(4, 10), 2, 2, 4);
+      give(inbox, first[0]);
+      inbox.Close();
+      if (between) CHECK(give(inbox, first[1]) == Outcome::kLate);
+      give(inbox, later[0]);
+      CHECK(between || give(inbox, first[1]) == (scattered ? Outcome::kRefused : Outcome::kLate));
+      give(inbox, later[1]);
+      CHECK((inbox.Close() == (scattered ? Buffer{10, 20, 30, 40} : Buffer{10, 20, 33, 44})));
+    }
+  }
+}
+
+// A sender that begins anew uses the number of its last round again.
+TEST(BestEffortSlicesFromBeforeABeginningAreRefused) {
+  Inbox inbox;
+  const auto before = Cut(Ramp(4), 2, 1, 5), again = Cut(Ramp(4, 10), 2, 1, 5);
+  Give(inbox, before[0]);
+  inbox.Close();
+  inbox.BeginAnew();
+  CHECK(Give(inbox, before[1]) == Outcome::kRefused);
+  CHECK(!inbox.open());
+  CHECK(Give(inbox, again[0]) == Outcome::kReliable);
+  CHECK(Give(inbox, again[1]) == Outcome::kComplete);
+  CHECK(inbox.Close() == Ramp(4, 10));
+}
+
 TEST(NothingIsMergedTwoRoundsLate) {
   Inbox inbox;
   const auto first = Cut(Ramp(4), 2, 1, 1);

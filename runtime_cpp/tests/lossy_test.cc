@@ -1,11 +1,15 @@
 // Best-effort slices in clusters: lost, duplicated, reordered, delayed, queued, and awaited.
-#include "tests/cluster.h"
+#include <cmath>
+
+#include "tests/alone.h"
 
 namespace geomx {
 namespace {
 
+using check::Alone;
 using check::Cluster;
 using check::Plan;
+using check::Transfer;
 
 constexpr std::uint32_t kRows = 8;  // rows of a slice
 constexpr std::uint32_t kLength = 20 * kRows;
@@ -114,6 +118,46 @@ TEST(UnsentSlicesOfOldRoundsAreDropped) {
   cluster.Drive();
   CHECK_EQ(GlobalStats(cluster).late_slices, best_effort);     // of round 4, merged into round 5
   CHECK_EQ(GlobalStats(cluster).refused_slices, best_effort);  // of round 3
+}
+
+// Notes the loss ratios that slicers are given.
+struct Noting final : Slicer, SlicerFactory {
+  explicit Noting(std::vector<double>& its) : ratios(its) {}
+  void Cut(const SliceContext& context, std::vector<Slice>&) override { ratios.push_back(context.loss_ratio); }
+  std::unique_ptr<Slicer> Make(const ShardInfo&) const override { return std::make_unique<Noting>(ratios); }
+  std::vector<double>& ratios;
+};
+
+// The loss of a party is that of its workers that are there.
+TEST(LossesAreComparedWithoutWorkersThatAreAway) {
+  std::vector<double> ratios;
+  const Cluster cluster(1, check::Lasting({3, 1}, 1));
+  const NodeId global = cluster.globals.front(), server = cluster.servers.front();
+  const std::vector<NodeId>& workers = cluster.parties.front();
+  NodeConfig config = cluster.node(server).config();
+  config.absent = {workers[2]};
+  config.links[{global, Direction::kPush}].slicers = {std::make_shared<const Noting>(ratios)};
+  Alone party(config);
+  for (const std::size_t worker : {0u, 1u}) party.Hear(workers[worker], check::Ask(0, 10, 0));
+  Message initial = Transfer(Kind::kValue, global, 0, 10);
+  initial.header.flags = kPlain;
+  party.Hear(global, std::move(initial));
+  const auto push = [&](std::size_t worker, Round round, float loss) {
+    Message message = Transfer(Kind::kPush, workers[worker], round, 10);
+    message.header.loss = loss;
+    party.Hear(workers[worker], std::move(message));
+  };
+  const auto answer = [&](Round round) { party.Hear(global, Transfer(Kind::kValue, global, round, 10)); };
+  push(0, 1, 8);
+  push(1, 1, 4);
+  answer(1);
+  push(0, 2, 4);
+  push(1, 2, 2);
+  answer(2);
+  party.Lose(workers[0]);
+  push(1, 3, 3);
+  CHECK((ratios == std::vector{1.0, 0.5, 0.5}));
+  CHECK(party.errors.empty());
 }
 
 }  // namespace

@@ -2,57 +2,20 @@
 // (docs/faults.md), message by message.
 #include <algorithm>
 
-#include "tests/cluster.h"
+#include "tests/alone.h"
 
 namespace geomx {
 namespace {
 
+using check::Alone;
+using check::Ask;
 using check::Between;
 using check::Cluster;
+using check::Lasting;
+using check::Members;
 using check::Plan;
 using check::Random;
 using check::Transfer;
-
-// One node by itself, to which the test says what its peers would say.
-struct Alone {
-  explicit Alone(const NodeConfig& config) : node(config) { node.AssumeStarted(); }
-
-  void Hear(NodeId from, Message message) {
-    message.header.source = from;
-    node.HandleMessage(from, message, 1);
-    while (const auto event = node.PollEvent()) {
-      if (event->kind == Event::Kind::kPeerError) errors.push_back(event->reason);
-    }
-  }
-  // What it says to a peer, in order; with a kind, only of that.
-  std::vector<Header> Says(NodeId to, std::optional<Kind> kind = {}) {
-    std::vector<Header> said;
-    while (const auto message = node.PollTransmit(to, Lane::kReliable)) {
-      if (!kind || message->header.kind == *kind) said.push_back(message->header);
-    }
-    return said;
-  }
-
-  Node node;
-  std::vector<std::string> errors;
-};
-
-Plan Lasting(std::vector<std::uint32_t> parties, std::uint32_t global_servers) {
-  Plan plan;
-  plan.continues = true;
-  plan.parties = std::move(parties);
-  plan.global_servers = global_servers;
-  return plan;
-}
-
-Message Ask(std::uint32_t shard, std::uint32_t elements, std::uint32_t mark) {
-  Message message = ControlMessage(Kind::kPullRequest);
-  message.header.shard = shard;
-  message.header.server = shard;
-  message.header.shard_elements = elements;
-  message.header.merge_count = mark;
-  return message;
-}
 
 // A party recognises by the mark of its request that an answer is not older than its return.
 TEST(requests_before_the_initial_value_are_answered_with_their_mark) {
@@ -74,15 +37,16 @@ TEST(a_returning_party_requests_values_when_all_global_servers_have_named_a_roun
   check::ForSeeds(40, [](std::uint64_t seed) {
     Random random(seed);
     const Cluster cluster(1, Lasting({1}, 2));
-    const NodeId worker = cluster.workers.front(), scheduler = cluster.scheduler;
+    const NodeId worker = cluster.workers.front();
     Alone server(cluster.node(cluster.servers.front()).config());
-    std::uint32_t epoch = 0;
-    for (const bool back : {false, true}) {
-      server.Hear(scheduler, Pack({.epoch = ++epoch, .who = worker, .back = back, .incarnation = 1u + back,
-                                   .name = "worker"}));
-    }
+    server.Lose(worker);
+    server.Return(worker);
     for (const NodeId global : cluster.globals) CHECK_EQ(server.Says(global, Kind::kMembers).size(), 1u);
-    for (std::uint32_t shard = 0; shard < 2; ++shard) server.Hear(worker, Ask(shard, 10, 0));
+    for (std::uint32_t shard = 0; shard < 2; ++shard) {
+      Message ask = Ask(shard, 10, 0);
+      ask.header.server = shard;
+      server.Hear(worker, std::move(ask));
+    }
     Round first = 0;
     for (std::size_t i = 0; i < 2; ++i) {
       const auto says = server.Says(cluster.globals[i]);
@@ -164,15 +128,220 @@ TEST(a_round_has_a_deadline_again_when_the_worker_that_ended_it_returns) {
   }
   server.node.HandleTimeout(100 * kSecond);
   CHECK(server.Says(global, Kind::kPush).empty());
-  std::uint32_t epoch = 0;
-  for (const bool back : {false, true}) {
-    server.Hear(cluster.scheduler, Pack({.epoch = ++epoch, .who = cluster.workers[0], .back = back,
-                                         .incarnation = 1u + back, .name = "worker"}));
-  }
+  server.Lose(cluster.workers[0]);
+  server.Return(cluster.workers[0]);
   CHECK(server.Says(global, Kind::kPush).empty());
   server.node.HandleTimeout(2 * kSecond);
   CHECK_EQ(server.Says(global, Kind::kPush).size(), 1u);
   CHECK(server.errors.empty());
+}
+
+// ---- rounds of each party's own ----
+
+// A tensor of two shards, where parties have rounds of their own.
+struct TwoShards {
+  static Plan Make(std::vector<std::uint32_t> parties, std::uint32_t bound = UINT32_MAX) {
+    Plan plan = Lasting(std::move(parties), 1);
+    plan.rounds.together = false;
+    plan.rounds.staleness_bound = bound;
+    return plan;
+  }
+  static Message Of(std::uint32_t shard, Message message) {
+    message.header.shard = shard;
+    return message;
+  }
+  static Message Push(NodeId from, std::uint32_t shard, Round round) {
+    return Of(shard, Transfer(Kind::kPush, from, round, 10));
+  }
+};
+
+// The server of a party of one worker.
+struct PartyOfOne : TwoShards {
+  void Ask() {
+    for (const std::uint32_t shard : {0u, 1u}) server.Hear(worker, check::Ask(shard, 10, 0));
+  }
+  // The global server gives the value of a shard, after `round`, to the last request for it.
+  void Give(std::uint32_t shard, Round round) {
+    for (const Header& each : server.Says(global, Kind::kPullRequest)) mark = each.merge_count;
+    Message value = Of(shard, Transfer(Kind::kValue, global, round, 10));
+    value.header.flags = kPlain;
+    value.header.merge_count = mark;
+    server.Hear(global, std::move(value));
+  }
+  // The rounds of the values that the worker is given.
+  std::vector<Round> Given() {
+    std::vector<Round> rounds;
+    for (const Header& each : server.Says(worker, Kind::kValue)) rounds.push_back(each.round);
+    return rounds;
+  }
+  // The worker pushes both shards. Returns the rounds that the party pushes.
+  std::vector<Round> PushBoth(Round round) {
+    for (const std::uint32_t shard : {0u, 1u}) server.Hear(worker, Push(worker, shard, round));
+    std::vector<Round> rounds;
+    for (const Header& each : server.Says(global, Kind::kPush)) rounds.push_back(each.round);
+    return rounds;
+  }
+  void Return() {
+    server.Lose(worker);
+    server.Return(worker);
+  }
+
+  const Cluster cluster{1, Make({1, 1})};
+  const NodeId worker = cluster.workers.front(), global = cluster.globals.front();
+  std::uint32_t mark = 0;
+  Alone server{cluster.node(cluster.servers.front()).config()};
+};
+
+using Rounds = std::vector<Round>;
+
+// The other party's push of one shard was applied between the two requests, or had not arrived.
+TEST(a_party_that_begins_late_continues_at_the_same_round_of_all_shards_of_a_tensor) {
+  for (const std::uint32_t first : {0u, 1u}) {
+    PartyOfOne party;
+    party.Ask();
+    party.Give(first, 50);
+    party.Give(1 - first, 49);
+    CHECK((party.Given() == Rounds{50, 50}));
+    CHECK((party.PushBoth(51) == (first == 0 ? Rounds{51, 50} : Rounds{50, 51})));
+    CHECK(party.server.errors.empty());
+  }
+}
+
+// The party had lost its worker between its pushes of two shards; the push of one was never applied.
+TEST(a_party_that_returns_continues_at_the_same_round_of_all_shards_of_a_tensor) {
+  PartyOfOne party;
+  party.Ask();
+  for (const std::uint32_t shard : {0u, 1u}) party.Give(shard, 0);
+  CHECK((party.Given() == Rounds{0, 0}));
+  party.server.Hear(party.worker, TwoShards::Push(party.worker, 0, 1));
+  party.Return();
+  party.Ask();
+  for (const std::uint32_t shard : {0u, 1u}) party.Give(shard, 0);
+  CHECK((party.Given() == Rounds{1, 1}));
+  party.server.Says(party.global);
+  CHECK((party.PushBoth(2) == Rounds{1, 1}));
+  CHECK(party.server.errors.empty());
+}
+
+// A push that waited at the global server because it was too far ahead is lost with its party's workers.
+TEST(a_push_that_was_held_back_does_not_count_after_a_return) {
+  const Cluster cluster(1, TwoShards::Make({1, 1}, 0));
+  Alone global(cluster.node(cluster.globals.front()).config());
+  const NodeId fast = cluster.servers[0], slow = cluster.servers[1];
+  global.Hear(fast, Transfer(Kind::kInit, cluster.workers.front(), 0, 10));
+  for (const Round round : {1u, 2u}) global.Hear(fast, TwoShards::Push(fast, 0, round));
+  CHECK_EQ(global.Says(fast, Kind::kValue).size(), 1u);
+  global.Hear(fast, Members(0));
+  global.Hear(fast, Members(1));
+  global.Hear(fast, Ask(0, 10, UINT32_MAX - 1));
+  const auto given = global.Says(fast, Kind::kValue);
+  CHECK_EQ(given.size(), 1u);
+  if (!given.empty()) CHECK_EQ(given.front().round, 1u);
+  global.Hear(fast, TwoShards::Push(fast, 0, 2));
+  global.Hear(slow, TwoShards::Push(slow, 0, 1));
+  CHECK_EQ(global.Says(fast, Kind::kValue).size(), 1u);
+  CHECK(global.errors.empty());
+}
+
+// Until a party that has come back is given the value of a shard, its round there is an old one.
+TEST(nobody_waits_for_the_old_rounds_of_a_party_that_returns) {
+  const Cluster cluster(1, TwoShards::Make({1, 1, 1}, 1));
+  Alone global(cluster.node(cluster.globals.front()).config());
+  const NodeId there = cluster.servers[0], one = cluster.servers[1], other = cluster.servers[2];
+  for (const std::uint32_t shard : {0u, 1u}) {
+    global.Hear(there, TwoShards::Of(shard, Transfer(Kind::kInit, cluster.workers.front(), 0, 10)));
+  }
+  for (const NodeId away : {one, other}) global.Hear(away, Members(0));
+  const auto pushes = [&](std::uint32_t shard, Round round) {
+    global.Hear(there, TwoShards::Push(there, shard, round));
+    return global.Says(there, Kind::kValue).size();
+  };
+  for (Round round = 1; round <= 9; ++round) {
+    for (const std::uint32_t shard : {0u, 1u}) CHECK_EQ(pushes(shard, round), 1u);
+  }
+  const auto given = [&](NodeId party, std::uint32_t shard) {
+    global.Hear(party, Ask(shard, 10, UINT32_MAX - 1));
+    const auto values = global.Says(party, Kind::kValue);
+    return values.size() == 1 ? values.front().round : 0;
+  };
+  for (const NodeId back : {one, other}) global.Hear(back, Members(1));
+  CHECK_EQ(given(one, 0), 9u);
+  CHECK_EQ(pushes(1, 10), 1u);
+  CHECK_EQ(given(other, 1), 10u);
+  CHECK_EQ(given(one, 1), 10u);
+  CHECK_EQ(pushes(1, 11), 1u);
+  CHECK_EQ(pushes(1, 12), 1u);
+  CHECK_EQ(pushes(1, 13), 0u);  // three ahead, two of which have not been pushed
+  CHECK(global.errors.empty());
+}
+
+// ---- best-effort slices ----
+
+// One of two slices of a push; the second is sent on a best-effort channel.
+Message Slice(NodeId from, Round round, std::uint32_t slice, float value = 1) {
+  Message message = Transfer(Kind::kPush, from, round, 8, value);
+  Header& header = message.header;
+  header.total_rows = 16;
+  header.shard_elements = 16;
+  header.slice = slice;
+  header.slices = 2;
+  header.reliable = 1;
+  header.first_row = 8 * slice;
+  header.channel = static_cast<std::uint8_t>(slice);
+  return message;
+}
+
+// The process of a party's server stays when its workers are lost, and so do messages that are under way.
+TEST(a_party_that_returns_may_have_slices_of_its_last_push_under_way) {
+  for (const bool quorum : {false, true}) {
+    Plan plan = Lasting({1, 1}, 1);
+    if (quorum) plan.quorum = 2;
+    const Cluster cluster(1, plan);
+    Alone global(cluster.node(cluster.globals.front()).config());
+    const NodeId there = cluster.servers[0], returns = cluster.servers[1];
+    global.Hear(there, Transfer(Kind::kInit, cluster.workers.front(), 0, 16));
+    global.Hear(returns, Slice(returns, 1, 0));
+    global.Hear(there, Transfer(Kind::kPush, there, 1, 16));
+    for (const NodeId party : {there, returns}) CHECK_EQ(global.Says(party, Kind::kValue).size(), 1u);
+    global.Hear(returns, Members(0));
+    global.Hear(there, Transfer(Kind::kPush, there, 2, 16));
+    CHECK_EQ(global.Says(there, Kind::kValue).size(), 1u);
+    global.Hear(returns, Members(1));
+    global.Hear(returns, Slice(returns, 1, 1));
+    global.Hear(returns, Ask(0, 16, UINT32_MAX - 1));
+    CHECK_EQ(global.Says(returns, Kind::kValue).size(), 1u);
+    global.Hear(returns, Slice(returns, 3, 0));
+    global.Hear(there, Transfer(Kind::kPush, there, 3, 16));
+    CHECK_EQ(global.Says(returns, Kind::kValue).size(), 1u);
+    CHECK(global.errors.empty());
+  }
+}
+
+// A push of which only best-effort slices are missing counts when its party has lost its workers, and is not waited
+// for any more.
+TEST(a_push_that_waits_for_slices_counts_when_its_party_is_lost) {
+  Plan plan = Lasting({1, 1}, 1);
+  plan.wan_push.grace = kSecond;
+  const Cluster cluster(1, plan);
+  Alone global(cluster.node(cluster.globals.front()).config());
+  const NodeId there = cluster.servers[0], lost = cluster.servers[1];
+  global.Hear(there, Transfer(Kind::kInit, cluster.workers.front(), 0, 16));
+  global.Hear(lost, Slice(lost, 1, 0, 2));
+  global.Hear(lost, Members(0));
+  global.Hear(there, Transfer(Kind::kPush, there, 1, 16));
+  CHECK_EQ(global.Says(there, Kind::kValue).size(), 1u);
+  const Buffer* const sum = global.node.GlobalValue(0, 0);
+  CHECK(sum != nullptr && sum->front() == 3.0f && sum->back() == 1.0f);
+  global.Hear(lost, Members(1));
+  global.Pass(10 * kSecond);
+  global.Hear(lost, Ask(0, 16, UINT32_MAX - 1));
+  CHECK_EQ(global.Says(lost, Kind::kValue).size(), 1u);
+  global.Hear(lost, Slice(lost, 2, 0));
+  global.Hear(there, Transfer(Kind::kPush, there, 2, 16), 10 * kSecond);
+  CHECK(global.Says(lost, Kind::kValue).empty());
+  global.Pass(20 * kSecond);
+  CHECK_EQ(global.Says(lost, Kind::kValue).size(), 1u);
+  CHECK(global.errors.empty());
 }
 
 }  // namespace
