@@ -5,7 +5,8 @@
 namespace geomx::faults {
 
 Admissions::Admissions(const Experiment& experiment)
-    : applies_(experiment.on_loss == OnLoss::kContinue && !experiment.early() && !experiment.logged),
+    : applies_(experiment.on_loss == OnLoss::kContinue && !experiment.early() && !experiment.logged &&
+               !experiment.sliced() && !experiment.plan.policy),
       servers_(check::Layout(experiment.plan).servers.front()) {}
 
 void Admissions::OnBegin(NodeId server) {

@@ -39,7 +39,7 @@ class Admissions {
   // because a party takes part from the same round on at all of them.
   Round& LatestOf(NodeId server) { return latest_[server < servers_ ? 0 : server]; }
 
-  const bool applies_;     // where rounds close early, members take part at once
+  const bool applies_;     // where rounds close early, members take part at once; a policy numbers parties' own
   const NodeId servers_;   // the first local server; global servers have smaller ids
   std::map<NodeId, Round> latest_;
   std::map<NodeId, std::map<NodeId, Return>> returns_;  // by server and child

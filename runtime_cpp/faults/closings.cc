@@ -14,7 +14,8 @@ std::string Words(const char* what, NodeId server, Key key, Round round) {
 
 Closings::Closings(const Experiment& experiment) {
   // Servers that are killed and resume repeat what has been delivered to them.
-  if (!experiment.early() || experiment.on_loss != OnLoss::kContinue || experiment.logged) return;
+  const bool known = !experiment.logged && !experiment.sliced();
+  if (!experiment.early() || experiment.on_loss != OnLoss::kContinue || !known) return;
   const check::Layout layout(experiment.plan);
   const auto parties = static_cast<std::uint32_t>(layout.servers.size());
   PartyRounds rule{parties, 0};

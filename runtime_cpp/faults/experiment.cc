@@ -4,11 +4,6 @@
 #include <cstdio>
 #include <set>
 
-#include "core/natives.h"
-#include "faults/pool.h"
-#include "tests/cluster.h"
-#include "tests/random_pairs.h"
-#include "tests/training.h"
 
 namespace geomx::faults {
 namespace {
@@ -40,57 +35,6 @@ Tensor AnyTensor(Random& random, std::uint32_t servers) {
   return tensor;
 }
 
-// Draws a sync algorithm: rounds of each party's own or of each worker's, updates at the parties, HFA, an overlay,
-// or FSA.
-void DrawSync(Random& random, Experiment& experiment) {
-  check::Plan& plan = experiment.plan;
-  const auto which = Between(random, 0, 9);
-  if (which == 0) {  // rounds of each party's own
-    plan.rounds.together = false;
-    plan.rounds.staleness_bound = static_cast<std::uint32_t>(Between(random, 0, 3));
-    experiment.integers = true;
-    experiment.optimizer.clear();
-  } else if (which == 1) {
-    plan.rounds.update_at_party = true;
-  } else if (which == 2) {
-    const double k2 = static_cast<double>(Between(random, 1, 3));
-    plan.policy = [k2](std::uint32_t) {
-      return NativePolicies::Instance().Create("hfa", {{"k2", k2}, {"weight", 0.25}});
-    };
-    experiment.optimizer = "optimizer\nsgd\nlearning_rate 1";
-  } else if (which == 3) {
-    plan.coordinator = [] { return std::make_shared<check::RandomPairs>(); };
-    experiment.integers = true;
-  } else if (which == 4) {  // workers that do not wait for each other either
-    plan.rounds.together = plan.rounds.workers_together = false;
-    const std::uint64_t k = Between(random, 1, 6);
-    plan.policy = [k](std::uint32_t) { return std::make_shared<Pool>(k); };
-    experiment.integers = true;
-    experiment.optimizer.clear();
-  }
-}
-
-void DrawCodecs(Random& random, Experiment& experiment) {
-  check::Plan& plan = experiment.plan;
-  if (Chance(random, 0.4)) check::AddCodecs(random, plan.lan_push);
-  if (Chance(random, 0.6)) check::AddCodecs(random, plan.wan_push);
-  if (Chance(random, 0.3)) plan.wan_pull.codecs.push_back(NativeCodecs::Instance().Create("fp16", {}));
-}
-
-void DrawSlices(Random& random, Experiment& experiment) {
-  for (LinkPlan* link : {&experiment.plan.lan_push, &experiment.plan.wan_push}) {
-    if (Chance(random, 0.5)) continue;
-    const bool reliable = Chance(random, 0.4);
-    const auto every = static_cast<std::uint32_t>(reliable ? 1 : Between(random, 2, 4));
-    link->slicers = {check::BlockSlices(8 * static_cast<std::uint32_t>(Between(random, 1, 3)), every)};
-    link->grace = 20 * kMillisecond;
-    if (!reliable) experiment.exact = false;
-  }
-  experiment.loss = Chance(random, 0.5) ? 0.2 : 0;
-  experiment.duplicates = Chance(random, 0.5) ? 0.2 : 0;
-  experiment.late = Chance(random, 0.5) ? 0.2 : 0;
-}
-
 void DrawCluster(Random& random, Experiment& experiment) {
   check::Plan& plan = experiment.plan;
   plan.parties.clear();
@@ -105,12 +49,7 @@ void DrawCluster(Random& random, Experiment& experiment) {
                                                : "optimizer\nadam\nlearning_rate 0.05";
   }
   experiment.integers = Chance(random, 0.2);
-  if (experiment.on_loss != OnLoss::kContinue) {
-    DrawSync(random, experiment);
-    const bool dense = experiment.integers || plan.coordinator || plan.policy;
-    if (!dense) DrawCodecs(random, experiment);
-    if (!plan.coordinator && Chance(random, 0.2)) DrawSlices(random, experiment);
-  }
+  if (experiment.on_loss != OnLoss::kContinue) DrawParts(random, experiment);
   const bool coded = !plan.lan_push.codecs.empty() || !plan.wan_push.codecs.empty() ||
                      !plan.wan_pull.codecs.empty();
   experiment.replayable = !coded && experiment.exact && plan.rounds.together && !plan.policy &&
@@ -362,10 +301,11 @@ Experiment Draw(std::uint64_t seed) {
   DrawFaults(random, experiment);
   Random more(seed ^ 0x5eed);  // a generator of its own: earlier draws stay as they are
   DrawMore(more, experiment);
-  Random rare(seed ^ 0xc01ded), recent(seed ^ 0x2ece47), parties(seed ^ 0x9a271e5);
+  Random rare(seed ^ 0xc01ded), recent(seed ^ 0x2ece47), parties(seed ^ 0x9a271e5), parts(seed ^ 0x9a2753);
   DrawCoincidences(rare, experiment);
   DrawRecent(recent, experiment);
   DrawPartyRounds(parties, experiment);
+  DrawPartsOfContinuing(parts, experiment);
   return experiment;
 }
 

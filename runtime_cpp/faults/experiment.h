@@ -99,6 +99,8 @@ struct Experiment {
   // for the answer before.
   bool hostile = false;
 
+  // Pushes may have best-effort slices: what is delivered does not tell when they are complete.
+  bool sliced() const { return !plan.lan_push.slicers.empty() || !plan.wan_push.slicers.empty(); }
   // Rounds may close without members that are late, of global servers or of parties.
   bool early() const { return plan.quorum > 0 || !party_rounds.empty(); }
 };
@@ -109,6 +111,10 @@ std::string ToString(const Experiment& experiment);  // on one line
 // zeros as well.
 enum class Share : std::uint8_t { kGradients, kZeros, kNothing };
 
+// Draws a sync algorithm, codecs and slices (parts.cc).
+void DrawParts(Random& random, Experiment& experiment);
+// The same where training continues without lost members, by a generator of its own.
+void DrawPartsOfContinuing(Random& random, Experiment& experiment);
 // Adds what independent draws hardly contain (coincidences.cc).
 void DrawCoincidences(Random& random, Experiment& experiment);
 // The same, by a generator of its own, so that what the others draw stays as it is.

@@ -150,8 +150,7 @@ std::string Judge(const Experiment& experiment, const History& history, const Hi
   if (!experiment.party_rounds.empty() && (experiment.on_loss == OnLoss::kWait || undisturbed == nullptr)) {
     if (std::string wrong = EndEqually(experiment, history); !wrong.empty()) return wrong;
   }
-  if (!experiment.plan.rounds.together && experiment.plan.lan_push.slicers.empty() &&
-      experiment.plan.wan_push.slicers.empty()) {
+  if (!experiment.plan.rounds.together && experiment.on_loss != OnLoss::kContinue && !experiment.sliced()) {
     return AddedOnce(experiment, history);
   }
   const bool comparable = experiment.on_loss != OnLoss::kContinue && experiment.exact && undisturbed != nullptr;

@@ -20,7 +20,9 @@ void World::OnLeaving(ProcessId process, std::uint32_t incarnation, const Messag
     Later(process, now(), [this, id = process.node, header] { ForgeValue(id, header); });
   }
   const bool server = process.node >= layout_.servers.front() && members_[process.node].trainer == nullptr;
-  if (experiment_.on_loss != OnLoss::kContinue || header.kind != Kind::kPush || !server) return;
+  if (experiment_.on_loss != OnLoss::kContinue || !experiment_.replayable || header.kind != Kind::kPush || !server) {
+    return;
+  }
   if (header.slice > 0) return;
   auto& escalated = members_[process.node].escalated[{header.key, header.shard}];
   if (escalated.empty()) return Fail(process.node, "sends a sum that its policy did not escalate");
