@@ -416,6 +416,20 @@ def test_a_signal_ends_a_wait(cluster: LoopCluster) -> None:
         signal.signal(signal.SIGINT, before)
 
 
+def test_who_takes_part_is_told_while_a_plugin_is_called() -> None:
+    """In a process of its own: it would hang with all of its threads, and so would the test."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.busy"],
+        cwd=Path(__file__).resolve().parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["gone east1", "partial east1", "ended"]
+
+
 def test_statistics_outlive_the_loop() -> None:
     loop = _core.Loop(token=TOKEN)
     loop.close()

@@ -25,14 +25,11 @@ inline const char* MemberKind(Event::Kind kind) {
 
 inline nanobind::list Members(Loop& loop) {
   nanobind::list told;
-  for (const auto& [at, event] : loop.TakeMembers()) {
-    std::vector<std::string> names;
-    if (!event.text.empty()) names.push_back(event.text);
-    for (const double id : event.values) names.push_back(loop.NameOf(static_cast<NodeId>(id)));
-    std::vector<std::pair<std::string, Round>> late;
-    for (const auto& [id, meant] : event.late) late.emplace_back(loop.NameOf(id), meant);
-    told.append(nanobind::make_tuple(Seconds(at), MemberKind(event.kind), names, event.key,
-                                     event.shard, event.round, event.above, event.workers, late, event.dropped));
+  for (const MemberNotice& notice : loop.TakeMembers()) {
+    const Event& event = notice.event;
+    told.append(nanobind::make_tuple(Seconds(notice.at), MemberKind(event.kind), notice.names, event.key,
+                                     event.shard, event.round, event.above, event.workers, notice.late,
+                                     event.dropped));
   }
   return told;
 }

@@ -1,8 +1,8 @@
 // Python's view of the live driver: Loop and the Shape of its emulated links.
 //
-// No call holds the interpreter lock while it waits or copies data, and the loop's thread never
-// takes it: arrays that it no longer needs are queued (release_queue.h), and the next call from
-// Python releases them.
+// No call holds the interpreter lock while it copies data or waits, as the loop's thread takes that lock
+// to call plugins in Python. It does not take it to release arrays: those that it no longer needs are
+// queued (release_queue.h), and the next call from Python releases them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>

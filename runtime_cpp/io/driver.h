@@ -224,6 +224,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void Tell(Severity severity, const std::string& text) const { Notice(severity, name_, text); }
   void ForgetMessages(NodeId peer);
   void CheckReady();
+  void NoteMember(Event event, Time now);
   void FailCallbacks();
 
   // standby.cc

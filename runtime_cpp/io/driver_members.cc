@@ -23,7 +23,21 @@ void Driver::ActOnMember(Event& event, Time now) {
   if (gone) missed_.insert(event.peer);
   if (gone) Without(event);
   if (back) With(event);
-  status_.AddMember(now, std::move(event));
+  NoteMember(std::move(event), now);
+}
+
+// Tells the application, which may ask at any time.
+void Driver::NoteMember(Event event, Time now) {
+  const auto name = [this](NodeId id) {
+    const Peer* peer = node_->FindPeer(id);
+    return peer ? peer->name : std::string();
+  };
+  MemberNotice notice{.at = now, .event = {}, .names = {}, .late = {}};
+  if (!event.text.empty()) notice.names.push_back(event.text);
+  for (const double id : event.values) notice.names.push_back(name(static_cast<NodeId>(id)));
+  for (const auto& [id, meant] : event.late) notice.late.emplace_back(name(id), meant);
+  notice.event = std::move(event);
+  status_.AddMember(std::move(notice));
 }
 
 // What the lost process sends from now on reaches nothing here, and nothing reaches it.

@@ -96,14 +96,6 @@ std::vector<std::string> Loop::Missing() {
   return missing;
 }
 
-std::string Loop::NameOf(NodeId id) {
-  std::string name;
-  Call([&] {
-    if (const Peer* peer = state_->driver.node().FindPeer(id)) name = peer->name;
-  });
-  return name;
-}
-
 void Loop::Leave() {
   {
     std::lock_guard lock(verbs_);

@@ -106,11 +106,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
                const std::optional<Shape>& shape, const std::string& congestion,
                const std::shared_ptr<Loop>& member);
   // Whether this loop has stood by and has taken over.
-  bool InCharge() {
-    bool is = false;
-    Call([&] { is = !state_->driver.standing_by(); });
-    return is;
-  }
+  bool InCharge() const { return state_->status.in_charge(); }
   // Seconds on this machine's monotonic clock at which the run started.
   std::optional<double> WaitStarted(double timeout_s);
   bool IsScheduler() {
@@ -142,9 +138,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   void ReportEnded(const std::string& name, const std::string& reason) {
     Call([&] { state_->driver.ReportEnded(name, reason); });
   }
-  // Events about who takes part since the last call, with the times of Now().
-  std::vector<std::pair<Time, Event>> TakeMembers() { return state_->status.TakeMembers(); }
-  std::string NameOf(NodeId peer);  // empty if there is no such peer
+  // What was told about who takes part since the last call.
+  std::vector<MemberNotice> TakeMembers() { return state_->status.TakeMembers(); }
   void Leave();
   bool WaitStopped(double timeout_s);
   std::optional<Failure> failure() const { return state_->status.failure(); }

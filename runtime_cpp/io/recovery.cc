@@ -189,13 +189,13 @@ void Driver::OnEvent(Event event, Time now) {
       if (node_->FindPeer(event.peer) != nullptr) {
         sessions_.Drop(event.peer, std::string(kTakenForLost) + event.reason);
       }
-      return status_.AddMember(now, std::move(event));
+      return NoteMember(std::move(event), now);
     case Event::Kind::kBack:
     case Event::Kind::kMoved:
       if (node_->FindPeer(event.peer) != nullptr) Locate(event);
-      return status_.AddMember(now, std::move(event));
+      return NoteMember(std::move(event), now);
     case Event::Kind::kTakesPart:
-    case Event::Kind::kPartial: return status_.AddMember(now, std::move(event));
+    case Event::Kind::kPartial: return NoteMember(std::move(event), now);
     case Event::Kind::kStarted:
     case Event::Kind::kStopped:
     case Event::Kind::kDead:

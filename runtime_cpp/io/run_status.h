@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -49,6 +50,15 @@ struct Joined {
   std::string experiment;
   std::map<std::string, std::string> roster;  // addresses by name
   bool late = false;  // training goes on already: another process of this node was lost
+};
+
+// What a node was told about who takes part. Names were looked up by the loop's thread, to which the node
+// belongs: nobody waits for it to read them.
+struct MemberNotice {
+  Time at = 0;  // of Now()
+  Event event;
+  std::vector<std::string> names;                   // of whom it is about
+  std::vector<std::pair<std::string, Round>> late;  // Event::late
 };
 
 class RunStatus {
@@ -135,8 +145,7 @@ class RunStatus {
     if (refusals_told_ < kRefusalsTold) refusals_.push_back(std::move(what));
     refusals_told_ += refusals_told_ < kRefusalsTold ? 1 : 0;
   }
-  // What is told about who takes part, at a time of Now(); see TakeMembers.
-  void AddMember(Time at, Event event) {
+  void AddMember(MemberNotice notice) {
     std::lock_guard lock(mutex_);
     members_.emplace_back(at, std::move(event));
   }
@@ -147,6 +156,8 @@ class RunStatus {
   // ---- any thread ----
   std::vector<std::string> TakeRefusals() {
     std::lock_guard lock(mutex_);
+  // A loop that stands by is not in charge of its node.
+  void SetInCharge(bool is) { in_charge_ = is; }
     return std::exchange(refusals_, {});
   }
   std::map<std::string, std::string> roster() const {
@@ -157,8 +168,9 @@ class RunStatus {
     std::lock_guard lock(mutex_);
     return joined_ && joined_->late;
   }
-  // Events about who takes part since the last call.
-  std::vector<std::pair<Time, Event>> TakeMembers() {
+  bool in_charge() const { return in_charge_; }
+  // What was told about who takes part since the last call.
+  std::vector<MemberNotice> TakeMembers() {
     std::lock_guard lock(mutex_);
     return std::exchange(members_, {});
   }
@@ -353,7 +365,8 @@ class RunStatus {
   std::optional<Failure> failure_;
   std::vector<std::string> refusals_;
   int refusals_told_ = 0;
-  std::vector<std::pair<Time, Event>> members_;
+  std::vector<MemberNotice> members_;
+  std::atomic<bool> in_charge_ = true;
   std::optional<std::uint32_t> awaited_;
   std::uint32_t waiting_ = 0;  // threads
   Time waiting_since_ = 0;     // REQUIRES: waiting_ > 0

@@ -64,6 +64,7 @@ void Driver::StandBy(const NodeConfig& config, const std::map<NodeId, Address>& 
   node_ = std::make_unique<RecordedNode>(config);
   node_->CountTimes();
   standby_.reset(new Standby(node_->node(), *this));  // whose handler is private here
+  status_.SetInCharge(false);
   SetPeers(config, addresses);
   WatchLinks(false);
 }
@@ -72,6 +73,7 @@ void Driver::TakeOver(std::uint32_t incarnation) {
   if (!standing_by()) return;
   const Time now = Now();
   const auto standby = std::move(standby_);
+  status_.SetInCharge(true);
   connect_deadline_ = now + kTakeOverTime;
   roster_incarnations_[name_] = incarnation;
   restarted_at_the_end_ = node_->stopped();
