@@ -37,9 +37,10 @@ void Driver::ThreadMain() {
   }
   sessions_.StopListening();
   closing_ = true;
-  for (const Mailbox::Task& task : mailbox_.Close()) {
+  TakeTasks(mailbox_.Close());
+  while (!tasks_.empty()) {
     try {
-      task();
+      RunTasks();
     } catch (const std::exception& error) {
       status_.Fail(name_, std::string("internal error: ") + error.what());
     }
@@ -72,7 +73,8 @@ void Driver::Cycle() {
       });
     }
   }
-  for (const Mailbox::Task& task : mailbox_.Take()) task();
+  TakeTasks(mailbox_.Take());
+  RunTasks();
   const Time now = Now();
   if (standing_by()) {  // its node has no links, and no timers of its own
     sessions_.Tick(now);
@@ -107,6 +109,15 @@ void Driver::Cycle() {
     if (node_->config().role != Role::kWorker) CutJournal();  // a worker's begins with a note
   }
   sessions_.Sweep();
+}
+
+// A task that throws leaves the others in `tasks_`: threads wait for them.
+void Driver::RunTasks() {
+  while (!tasks_.empty()) {
+    const Mailbox::Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    task();
+  }
 }
 
 Time Driver::NextDeadline() {

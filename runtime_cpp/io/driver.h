@@ -12,9 +12,12 @@
 // Thread safety: Post from anywhere; everything else on the loop's thread, or after it has ended.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <deque>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -200,6 +203,10 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   };
   // driver.cc: the cycle, the node, the application
   void Cycle();
+  void TakeTasks(std::vector<Mailbox::Task> tasks) {
+    std::move(tasks.begin(), tasks.end(), std::back_inserter(tasks_));
+  }
+  void RunTasks();
   Time NextDeadline();
   void RunSubmissions(Time now);
   void SubmitNow(Key key, Worker::Push push, Time now);
@@ -217,6 +224,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   }
   void Act(Event& event, Time now);
   void ActOnMember(Event& event, Time now);
+  void NoteMember(Event event, Time now);
   void Without(const Event& event);
   void With(const Event& event);
   Outlet& Locate(const Event& event);
@@ -224,7 +232,6 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void Tell(Severity severity, const std::string& text) const { Notice(severity, name_, text); }
   void ForgetMessages(NodeId peer);
   void CheckReady();
-  void NoteMember(Event event, Time now);
   void FailCallbacks();
 
   // standby.cc
@@ -324,6 +331,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   RunStatus& status_;
   Poller poller_;
   Mailbox mailbox_;
+  std::deque<Mailbox::Task> tasks_;  // taken from it
   Address address_;
   Datagrams datagrams_;
   Sessions sessions_;
