@@ -130,6 +130,7 @@ void Membership::SendHeartbeats() {
   for (const NodeId id : state_.peers.ids()) {
     Peers::Neighbour& neighbour = state_.peers.Get(id);
     if (std::exchange(neighbour.spoken_to, false)) continue;
+    if (neighbour.queue.HasHeartbeat()) continue;  // nothing leaves at present; one says as much as many
     state_.peers.Send(neighbour, ControlMessage(Kind::kHeartbeat));
   }
 }

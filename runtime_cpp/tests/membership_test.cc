@@ -512,6 +512,8 @@ TEST(HeartbeatsAreSentOnIdleLinks) {
   }
   listener.Run(kSecond);  // one heartbeat has been sent on each
   CHECK(listener.node.HasMessage(Listener::kGlobal, Lane::kReliable));
+  listener.Run(60 * kSecond);  // without a connection one waits, however long that lasts
+  CHECK_EQ(listener.node.QueuedBytes(Listener::kGlobal), kHeaderBytes);
 }
 
 // A broken connection is not a loss while the node reconnects, before and after the start.

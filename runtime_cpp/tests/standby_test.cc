@@ -219,6 +219,7 @@ TEST(AStandbyGoesByItsOwnClock) {
       primary.HandleTimeout(now);
       arrive(now + 2 * kOnTheWay);
     }
+    CHECK_EQ(copy.QueuedBytes(layout.scheduler), kHeaderBytes);  // heartbeats that the server has sent
     now += kSecond;  // it takes over
     copy.ForgetStandby(now + ahead);
     CHECK(copy.PollTimeout() <= now + ahead);
