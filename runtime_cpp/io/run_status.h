@@ -98,13 +98,17 @@ class RunStatus {
       if (iterations_.size() < kIterationsKept) iterations_.push_back(iteration);
     });
   }
-  // Returns false if too many replies are unread already.
+  // Returns false if too many replies are unread already, of this coordinator or of all together. A
+  // coordinator may answer members that have not reported yet, so replies to no report are kept, too.
   bool AddReply(std::uint32_t coordinator, std::vector<double> values) {
     bool taken = false;
     Change([&] {
-      auto& unread = replies_[coordinator];
-      taken = unread.size() < kUnreadReplies;
-      if (taken) unread.push_back(std::move(values));
+      const auto known = replies_.find(coordinator);
+      const std::size_t unread = known == replies_.end() ? 0 : known->second.size();
+      taken = unread < kUnreadReplies && unread_bytes_ + CostOf(values) <= kUnreadBytes;
+      if (!taken) return;
+      unread_bytes_ += CostOf(values);
+      replies_[coordinator].push_back(std::move(values));
     });
     return taken;
   }
@@ -121,7 +125,10 @@ class RunStatus {
     Change([&] { asked_states_ = true; });
   }
   void ForgetReplies() {
-    Change([&] { replies_.clear(); });
+    Change([&] {
+      replies_.clear();
+      unread_bytes_ = 0;
+    });
   }
   void SetValue(Key key, Round round, Time at) {
     bool awaited = false;
@@ -147,8 +154,10 @@ class RunStatus {
   }
   void AddMember(MemberNotice notice) {
     std::lock_guard lock(mutex_);
-    members_.emplace_back(at, std::move(event));
+    members_.push_back(std::move(notice));
   }
+  // A loop that stands by is not in charge of its node.
+  void SetInCharge(bool is) { in_charge_ = is; }
   void SetEnded() {
     Change([&] { ended_ = true; });
   }
@@ -156,8 +165,6 @@ class RunStatus {
   // ---- any thread ----
   std::vector<std::string> TakeRefusals() {
     std::lock_guard lock(mutex_);
-  // A loop that stands by is not in charge of its node.
-  void SetInCharge(bool is) { in_charge_ = is; }
     return std::exchange(refusals_, {});
   }
   std::map<std::string, std::string> roster() const {
@@ -233,6 +240,7 @@ class RunStatus {
     if (!answered) return std::nullopt;
     auto values = std::move(replies.front());
     replies.pop_front();
+    unread_bytes_ -= CostOf(values);
     return values;
   }
   // Waits for and takes the oldest part of an optimizer's state.
@@ -278,6 +286,8 @@ class RunStatus {
  private:
   static constexpr int kRefusalsTold = 100;
   static constexpr std::size_t kUnreadReplies = 1024;  // of one coordinator
+  static constexpr std::size_t kUnreadBytes = std::size_t{32} << 20;  // of all coordinators' replies
+  static constexpr std::size_t kOfQueue = 1024;  // bytes of a coordinator's queue with one reply, about
   static constexpr std::size_t kIterationsKept = 1 << 16;  // more than a scenario has events
   static constexpr std::chrono::milliseconds kLookEvery{100};
 
@@ -299,6 +309,10 @@ class RunStatus {
     std::uint64_t count = 0;
     std::uint32_t awaited = 0;
   };
+
+  static std::size_t CostOf(const std::vector<double>& reply) {
+    return reply.size() * sizeof(double) + kOfQueue;
+  }
 
   template <class Write>
   void Change(Write write) {
@@ -359,6 +373,7 @@ class RunStatus {
   Round released_ = 0;
   std::vector<Round> iterations_;  // as announced
   std::map<std::uint32_t, std::deque<std::vector<double>>> replies_;
+  std::size_t unread_bytes_ = 0;  // CostOf those
   std::deque<std::string> states_;
   bool asked_states_ = false;
   std::unordered_map<Key, Rounds> values_;  // whose entries stay where they are
