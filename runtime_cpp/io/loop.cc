@@ -268,11 +268,14 @@ void Loop::Fill(Key key, DeviceStaging& stage, const io::DeviceTensor& tensor, c
     }
     worker.KeepEncoded(key);
   });
-  if (mark && !consumer) return mark->Wait();
-  if (mark) return;
-  std::vector<float> value(tensor.elements);
-  Value(key, value);
-  stage.Fill(value, tensor, consumer);
+  if (!mark) {
+    std::vector<float> value(tensor.elements);
+    Value(key, value);
+    stage.Fill(value, tensor, consumer);
+  } else if (!consumer) {
+    mark->Wait();
+  }
+  state_->steps.Return();
 }
 
 Round Loop::StartBarrier() {

@@ -7,11 +7,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <random>
 #include <thread>
 
+#include "core/natives.h"
 #include "io/keyed_hash.h"
 #include "tests/check.h"
+#include "tests/devices.h"
 #include "tests/loops.h"
 
 namespace geomx::io {
@@ -197,6 +200,123 @@ TEST(loop_optimizer_barrier_and_callbacks) {
   CHECK_EQ(calls.load(), 1);
   CHECK(seen == result);
   CHECK(failed.load());
+}
+
+// A task that throws ends the loop. What was posted with it ends, too: nobody waits for ever.
+TEST(loop_errors_end_all_that_waits) {
+  struct Seen {
+    std::promise<bool> called_back;
+    std::promise<void> asked;
+  };
+  const auto seen = std::make_shared<Seen>();  // which outlives a thread that hangs
+  auto called_back = seen->called_back.get_future();
+  auto asked = seen->asked.get_future();
+  Cluster cluster;
+  cluster.Start();
+  cluster.Declare(0, 1, {{.elements = 1}});
+  Loop& worker = cluster.worker(0);
+  worker.WhenReady(0, 1, [&worker, seen](std::span<const float>) {  // all of this is one batch
+    worker.WhenReady(0, 1, [](std::span<const float>) { throw std::runtime_error("an error of a callback"); });
+    worker.WhenReady(0, 99, [seen](std::span<const float> value) { seen->called_back.set_value(value.empty()); });
+    std::promise<void> begins;
+    auto begun = begins.get_future();
+    std::thread([&worker, &begins, seen] {
+      begins.set_value();
+      try {
+        worker.Absent(0);
+      } catch (const std::exception&) {
+      }
+      seen->asked.set_value();
+    }).detach();
+    begun.wait();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  });
+  const auto one = std::make_shared<std::vector<float>>(1, 1.0f);
+  for (NodeId i = 0; i < 4; ++i) cluster.worker(i).Push(0, *one, one);
+  const auto patience = std::chrono::duration<double>(kPatience);
+  CHECK(called_back.wait_for(patience) == std::future_status::ready && called_back.get());
+  CHECK(asked.wait_for(patience) == std::future_status::ready);
+  const auto failure = worker.failure();
+  CHECK(failure && failure->reason == "internal error: an error of a callback");
+}
+
+// Nobody may answer so much that memory ends: neither one coordinator, nor very many.
+TEST(loop_unread_replies_are_bounded) {
+  RunStatus status;
+  std::uint32_t of_one = 0, of_all = 0;
+  while (of_one < 5000 && status.AddReply(0, {1.0})) ++of_one;
+  CHECK_EQ(of_one, 1024u);
+  while (of_all < (1u << 20) && status.AddReply(1 + of_all, {1.0})) ++of_all;
+  CHECK(of_all > 1024 && of_all < (1u << 15));
+  CHECK(!status.AddReply(0, {1.0}));
+  CHECK(status.WaitReply(7, 0).has_value());
+  CHECK(status.AddReply(7, {1.0}));
+  CHECK(!status.AddReply(8, {1.0}));
+  status.ForgetReplies();
+  const std::vector<double> longest((16u << 20) / sizeof(double) - 1024);
+  CHECK(status.AddReply(0, longest) && status.AddReply(1, longest) && !status.AddReply(2, longest));
+}
+
+// What is told about members is there at once, also while the loop's thread is busy.
+TEST(loop_members_need_no_thread) {
+  Cluster cluster;
+  for (NodeConfig& config : cluster.configs) config.continues = true;
+  cluster.Start();
+  cluster.Declare(0, 1, {{.elements = 1}});
+  Loop& server = *cluster.loops[Cluster::kServers];
+  std::vector<MemberNotice> told;
+  const auto listen = [&](Event::Kind kind) {
+    for (int tries = 0; tries < 3000; ++tries) {
+      for (MemberNotice& notice : server.TakeMembers()) told.push_back(std::move(notice));
+      if (!told.empty() && told.back().event.kind == kind) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  };
+  cluster.loops[Cluster::kWorkers + 1]->Close();
+  listen(Event::Kind::kGone);
+  const auto one = std::make_shared<std::vector<float>>(1, 1.0f);
+  for (const NodeId i : {0u, 2u, 3u}) cluster.worker(i).Push(0, *one, one);
+  listen(Event::Kind::kPartial);
+  CHECK_EQ(told.size(), 2u);
+  for (const MemberNotice& notice : told) CHECK(notice.names == std::vector<std::string>{"worker1"});
+  CHECK(server.InCharge());
+}
+
+// The step of a script ends when it has its value, also where that stays on a device.
+TEST(loop_values_on_a_device_end_the_wait) {
+  Cluster cluster;
+  LinkPlan plan;
+  plan.codecs = {NativeCodecs::Instance().Create("fp16", {})};
+  cluster.configs[Cluster::kServers].links[{Cluster::kWorkers, Direction::kPull}] = plan;
+  cluster.configs[Cluster::kWorkers].links[{Cluster::kServers, Direction::kPull}] = plan;
+  cluster.Start();
+  const Time started = Nanoseconds(*cluster.worker(0).WaitStarted(kPatience));
+  constexpr std::uint32_t kElements = 1000;
+  cluster.Declare(0, kElements, {{.elements = kElements}});
+  const auto open = check::Devices().back();
+  DeviceStaging stage(open, 1 << 20);
+  const auto queue = open();
+  std::byte* const memory = queue->Take(kElements * sizeof(float));
+  const DeviceTensor tensor{.address = reinterpret_cast<std::uintptr_t>(memory), .elements = kElements};
+  const auto ones = std::make_shared<std::vector<float>>(kElements, 1.0f);
+  Loop& worker = cluster.worker(0);
+  worker.steps().Start();
+  std::vector<Time> arrived;
+  for (int round = 1; round <= 4; ++round) {  // from the second on the device decodes
+    for (NodeId i = 0; i < 4; ++i) {
+      cluster.worker(i).Push(0, *ones, ones);
+      if (i == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    CHECK(worker.Wait(0, static_cast<Round>(round), kPatience).has_value());
+    arrived.push_back(Now() - started);
+    worker.Fill(0, stage, tensor, {});
+  }
+  worker.steps().Leave();
+  const auto steps = worker.steps().Take();
+  CHECK_EQ(steps.size(), arrived.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) CHECK(steps[i].end >= arrived[i] - 10 * kMillisecond);
+  queue->Give(memory);
+  cluster.Stop();
 }
 
 TEST(loop_may_be_destroyed_on_its_own_thread) {
