@@ -123,13 +123,13 @@ void Shaper::Share(Time now) {
     if (use.weight[0] <= 0.0 && use.weight[1] <= 0.0) continue;
     sending = true;
     const double whole = shared.schedule.At(origin_ ? now - *origin_ : 0);
-    const double ours = usage_->Share(shared.row, whole, use);
+    const double ours = usage_->Share(shared.row, whole, use, now);
     if (Same(ours, shared.ours, whole)) continue;
     shared.ours = ours;
     network_.SetCapacity(shared.edge, ours, now);
   }
   network_.NextEvent();
-  for (const SharedEdge& shared : shared_) usage_->Write(shared.row, UseOf(shared));
+  for (const SharedEdge& shared : shared_) usage_->Write(shared.row, UseOf(shared), now);
   next_look_ = sending ? now + kLook : kNever;
 }
 

@@ -28,7 +28,7 @@ double FairShare(double capacity, double weight, std::vector<Demand> others) {
 
 UsageTable::UsageTable(const std::string& path, std::size_t slots, std::size_t slot)
     : slots_(slots), slot_(slot) {
-  static_assert(std::atomic<double>::is_always_lock_free);
+  static_assert(std::atomic<double>::is_always_lock_free && std::atomic<Time>::is_always_lock_free);
   if (slot >= slots) throw std::invalid_argument("there is no such slot in the shared links");
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) throw std::runtime_error("cannot open the file of shared links: " + path);
@@ -50,21 +50,23 @@ std::size_t UsageTable::FileBytes(std::size_t rows, std::size_t slots) {
   return rows * slots * sizeof(Slot);
 }
 
-void UsageTable::Write(std::size_t row, const Use& own) {
+void UsageTable::Write(std::size_t row, const Use& own, Time now) {
   Slot& slot = table_[row * slots_ + slot_];
   for (std::size_t of = 0; of < kClasses; ++of) {
     slot.load[of].store(own.load[of], std::memory_order_relaxed);
     slot.weight[of].store(own.weight[of], std::memory_order_relaxed);
     slot.hungry[of].store(own.hungry[of], std::memory_order_relaxed);
   }
+  slot.written.store(now, std::memory_order_relaxed);
 }
 
-double UsageTable::Share(std::size_t row, double capacity, const Use& own) const {
+double UsageTable::Share(std::size_t row, double capacity, const Use& own, Time now) const {
   std::array<std::vector<Demand>, kClasses> others;
   double urgent = own.load[0];  // of all nodes together
   for (std::size_t other = 0; other < slots_; ++other) {
     if (other == slot_) continue;
     const Slot& slot = At(row, other);
+    if (slot.written.load(std::memory_order_relaxed) + kLasts < now) continue;
     for (std::size_t of = 0; of < kClasses; ++of) {
       const double weight = slot.weight[of].load(std::memory_order_relaxed);
       if (weight <= 0.0) continue;

@@ -3,8 +3,9 @@
 // A node's model (Shaper) knows its own messages only. For a shared edge, every node publishes its
 // present rate and whether it would send more if it could, and reads those of the others. From
 // these each computes its share of the edge: the weighted max-min share that one model of all nodes
-// would give it (maxmin.h), with a short delay. The table is a file that the processes map into
-// memory, with a row per edge and a slot per node in each row.
+// would give it (maxmin.h), with a short delay. Nodes publish again and again while they send, so one that
+// has not done so for a while was killed or stopped, and counts no more. The table is a file that the
+// processes map into memory, with a row per edge and a slot per node in each row.
 #pragma once
 
 #include <array>
@@ -12,6 +13,8 @@
 #include <cstddef>
 #include <string>
 #include <vector>
+
+#include "core/types.h"
 
 namespace geomx::io {
 
@@ -37,14 +40,20 @@ class UsageTable {
   static std::size_t FileBytes(std::size_t rows, std::size_t slots);
   std::size_t rows() const { return rows_; }
 
-  void Write(std::size_t row, const Use& own);
+  // A use counts for this long after it was written: much longer than a thread that sends is kept from
+  // writing it again.
+  static constexpr Time kLasts = kSecond / 2;
+
+  // `now`: of the clock that all nodes share.
+  void Write(std::size_t row, const Use& own, Time now);
 
   // This node's share, in bytes/s, of an edge of `capacity`. `own`: the node's own use.
-  double Share(std::size_t row, double capacity, const Use& own) const;
+  double Share(std::size_t row, double capacity, const Use& own, Time now) const;
 
  private:
   struct Slot {
     std::array<std::atomic<double>, kClasses> load, weight, hungry;
+    std::atomic<Time> written;
   };
   const Slot& At(std::size_t row, std::size_t slot) const { return table_[row * slots_ + slot]; }
 

@@ -170,6 +170,40 @@ TEST(shaper_senders_share_an_edge_as_in_a_single_model) {
   CHECK_NEAR(expected[2], 40.0, 2.0);  // 1.2 MB/s for one second
 }
 
+// A process that was killed or stopped in the midst of a message says no more that it sends.
+TEST(shaper_senders_that_are_gone_leave_their_share) {
+  const UsageFile file(1, 2);
+  Message message;
+  std::vector<std::unique_ptr<Shaper>> senders;
+  for (std::size_t slot = 0; slot < 2; ++slot) {
+    Shape shape;
+    shape.edges = {{.schedule = 1e6}};
+    shape.paths[7] = {.path = {0}, .window_limit = net::kInfinity, .efficiency = 1.0};
+    shape.shared = {{0, 0}};
+    shape.usage_file = file.path;
+    shape.slots = 2;
+    shape.slot = slot;
+    senders.push_back(std::make_unique<Shaper>(shape));
+    message.payload = Payload::Phantom((slot == 0 ? 100'000'000 : 10'000) - kHeaderBytes);
+    senders.back()->Start(7, Lane::kReliable, message, kSecond);
+  }
+  Time now = kSecond;
+  // Returns the bytes that the second sender has sent until then.
+  const auto sent_until = [&](Time end, bool both) {
+    double bytes = 0;
+    for (; now < end; now += kMillisecond) {
+      if (both) senders[0]->Advance(now, [](const Shaper::Sent&) {}, [](NodeId, Lane) { return std::nullopt; });
+      senders[1]->Advance(
+          now, [&](const Shaper::Sent& sent) { bytes += static_cast<double>(sent.message.wire_bytes()); },
+          [&](NodeId, Lane) { return std::optional(message); });
+    }
+    return bytes;
+  };
+  CHECK_NEAR(sent_until(2 * kSecond, true), 0.5e6, 0.03e6);
+  sent_until(3 * kSecond, false);  // until it is noticed
+  CHECK_NEAR(sent_until(4 * kSecond, false), 1e6, 0.03e6);
+}
+
 TEST(shaper_waits_for_the_end_of_an_outage_of_a_shared_edge) {
   // 1 MB/s behind an unlimited edge, both down from the start until 2 s, for two senders of a megabyte
   // each.
