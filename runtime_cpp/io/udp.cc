@@ -125,13 +125,16 @@ std::optional<Frame> Datagrams::Parse(Bytes bytes) const {
   return frame;
 }
 
-bool Datagrams::MayWait(NodeId from, std::size_t bytes) {
-  return all_waiting_ + bytes <= bounds_.of_all && waiting_[from] + bytes <= bounds_.of_one;
+bool Datagrams::MayWait(NodeId from, std::size_t bytes) const {
+  const auto found = waiting_.find(from);
+  const std::size_t waiting = found == waiting_.end() ? 0 : found->second;
+  return all_waiting_ + bytes <= bounds_.of_all && waiting + bytes <= bounds_.of_one;
 }
 
 void Datagrams::Release(NodeId from, std::size_t bytes) {
-  waiting_[from] -= bytes;
   all_waiting_ -= bytes;
+  const auto found = waiting_.find(from);
+  if ((found->second -= bytes) == 0) waiting_.erase(found);
 }
 
 void Datagrams::Receive(int budget, const std::function<bool(Frame)>& sink) {

@@ -63,14 +63,16 @@ class Datagrams {
   // Reads at most `budget` datagrams. Those that the sink keeps (it returns true) count as waiting
   // until Release.
   void Receive(int budget, const std::function<bool(Frame)>& sink);
+  // REQUIRES: the sink has kept as many bytes `from` this node.
   void Release(NodeId from, std::size_t bytes);
+  std::size_t senders_waiting() const { return waiting_.size(); }
 
  private:
   std::uint64_t Check(std::span<const Bytes> pieces) const;
   void SendPieces(const Address& address, std::uint8_t channel, std::span<const Bytes> pieces);
   std::optional<Frame> Open(Bytes bytes);
   std::optional<Frame> Parse(Bytes bytes) const;
-  bool MayWait(NodeId from, std::size_t bytes);
+  bool MayWait(NodeId from, std::size_t bytes) const;
 
   Fd fd_;
   bool v6_, sealed_;
@@ -79,7 +81,7 @@ class Datagrams {
   KeyedHash::Secret secret_;
   std::vector<std::byte> buffer_;
   Bounds bounds_;
-  std::map<NodeId, std::size_t> waiting_;  // bytes
+  std::map<NodeId, std::size_t> waiting_;  // bytes, of senders with any: a name may be forged
   std::size_t all_waiting_ = 0;
   Counts counts_;
 };

@@ -244,3 +244,33 @@ TEST(waiting_datagrams_are_bounded) {
 
 }  // namespace
 }  // namespace geomx::io
+  receiver.Release(1, kOfOne * bytes);
+  receiver.Release(2, kOfOne * bytes);
+  CHECK_EQ(receiver.senders_waiting(), 1u);
+  receiver.Release(3, (kOfAll - 2 * kOfOne) * bytes);
+  CHECK_EQ(receiver.senders_waiting(), 0u);
+}
+
+// Every member can make datagrams in any name. Those that nobody keeps use no memory.
+TEST(datagrams_in_forged_names_are_forgotten) {
+  Port here = Bind("127.0.0.1", 0), there = Bind("127.0.0.1", 0);
+  Datagrams sender(std::move(there.datagrams), "secret", false);
+  Datagrams receiver(std::move(here.datagrams), "secret", false);
+  Message message;
+  Header& header = message.header;
+  header.kind = Kind::kPush;
+  header.channel = 1;
+  header.merge_count = header.slices = header.shard_elements = header.total_rows = header.rows = 1;
+  message.payload = Payload::Copy(std::vector<std::byte>(4));
+  header.payload_bytes = 4;
+  std::uint64_t kept = 0;
+  for (NodeId from = 0; from < 200; ++from) {
+    header.source = from;
+    sender.Send(0, here.address, message, 0);
+    for (int tries = 0; receiver.counts().received == from && tries < 5000; ++tries) {
+      receiver.Receive(10, [&](Frame) { return kept++ == 0; });
+      if (receiver.counts().received == from) poll(nullptr, 0, 1);
+    }
+  }
+  CHECK_EQ(receiver.counts().received, 200u);
+  CHECK_EQ(receiver.senders_waiting(), 1u);
