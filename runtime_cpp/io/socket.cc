@@ -136,7 +136,9 @@ std::string HostOf(const Address& address) {
     return {reinterpret_cast<const char*>(&host), sizeof host};
   }
   const auto& host = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
-  return {reinterpret_cast<const char*>(&host), 8};
+  const auto* bytes = reinterpret_cast<const char*>(&host);
+  if (IN6_IS_ADDR_V4MAPPED(&host)) return {bytes + sizeof host - sizeof(in_addr), sizeof(in_addr)};
+  return {bytes, 8};
 }
 
 Address LocalAddress(int fd) {

@@ -161,6 +161,15 @@ TEST(addresses_of_numbers_need_no_name_service) {
   }
 }
 
+// A listener of both families sees callers of the older one by their addresses in the newer one.
+TEST(one_host_has_one_name_in_both_families) {
+  const auto host = [](const std::string& address) { return HostOf(ParseAddress(address).value()); };
+  CHECK(host("[::ffff:10.0.0.1]:9") == host("10.0.0.1:7"));
+  CHECK(host("[::ffff:10.0.0.1]:9") != host("[::ffff:10.0.0.2]:9"));
+  CHECK(host("[2001:db8::1]:9") == host("[2001:db8::2]:9"));  // of one network
+  CHECK(host("[2001:db8::1]:9") != host("[2001:db8:1::1]:9"));
+}
+
 // Returns the message of the exception that a call throws; empty if it throws none.
 std::string Thrown(const std::function<void()>& call) {
   try {
@@ -240,10 +249,6 @@ TEST(waiting_datagrams_are_bounded) {
   receiver.Release(1, 3 * bytes);
   for (int i = 0; i < 6; ++i) send(1);
   CHECK_EQ(receiver.counts().received, kOfAll + 3);
-}
-
-}  // namespace
-}  // namespace geomx::io
   receiver.Release(1, kOfOne * bytes);
   receiver.Release(2, kOfOne * bytes);
   CHECK_EQ(receiver.senders_waiting(), 1u);
@@ -274,3 +279,7 @@ TEST(datagrams_in_forged_names_are_forgotten) {
   }
   CHECK_EQ(receiver.counts().received, 200u);
   CHECK_EQ(receiver.senders_waiting(), 1u);
+}
+
+}  // namespace
+}  // namespace geomx::io
