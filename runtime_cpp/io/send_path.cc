@@ -186,7 +186,7 @@ void Driver::Flush(Session& session) {
     if (node_ && !frames.gated()) node_->Commit();
     const long taken =
         frames.Write(session.fd.get(), session.tls.get(), kWriteBytes, done);
-    if (taken < 0) return sessions_.Close(session, ErrorText(errno));
+    if (taken < 0) return sessions_.Close(session, Sessions::ErrorOf(session));
     if (taken == 0) {
       if (const Time now = Now(); session.limit_at <= now) {
         session.limit_at = now + kLimitPause;

@@ -243,10 +243,7 @@ void Sessions::Read(Session& session) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
-      const bool told = got < 0 && errno == EPROTO && session.tls;
-      const std::string reason = got == 0 ? "connection closed"
-                                 : told   ? session.tls->error()
-                                          : ErrorText(errno);
+      const std::string reason = got == 0 ? "connection closed" : ErrorOf(session);
       return session.state == Session::State::kGreeting ? HungUp(session, reason)
                                                         : Close(session, reason);
     }

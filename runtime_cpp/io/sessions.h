@@ -27,6 +27,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <deque>
 #include <map>
 #include <memory>
@@ -176,6 +177,10 @@ class Sessions {
   void Close(Session& session, const std::string& reason);
   // Closes a link for good, as its peer has announced to close it, or is at fault; see OnLost.
   void CloseLink(PeerLink& link, const std::string& reason);
+  // Why reading from a connection or writing to it has failed, by errno.
+  static std::string ErrorOf(const Session& session) {
+    return errno == EPROTO && session.tls ? session.tls->error() : ErrorText(errno);
+  }
   void SetReading(Session& session, bool on);
   void SetWriting(Session& session, bool on);
   template <class Visit>
