@@ -1,7 +1,6 @@
 #include "io/tls.h"
 
 #include <openssl/err.h>
-#include <openssl/evp.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
@@ -13,7 +12,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "io/replay.h"
+#include "io/tls_seal.h"
 #include "io/tls_socket.h"
 #include "io/tls_suites.h"
 
@@ -21,8 +20,6 @@ namespace geomx::io {
 namespace {
 
 constexpr std::size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
-constexpr std::size_t kKeyBytes = 32;
-constexpr std::size_t kSaltBytes = 4;  // the nonce is salt and counter
 constexpr std::string_view kNameScheme = "geomx:";
 constexpr std::string_view kSchedulerUri = "geomx-role:scheduler";
 constexpr std::string_view kExportLabel = "EXPORTER-geomx-datagrams";
@@ -37,7 +34,6 @@ struct Freer {
 };
 using Context = std::unique_ptr<SSL_CTX, Freer<SSL_CTX_free>>;
 using Connection = std::unique_ptr<SSL, Freer<SSL_free>>;
-using Cipher = std::unique_ptr<EVP_CIPHER_CTX, Freer<EVP_CIPHER_CTX_free>>;
 
 // Takes the oldest error of OpenSSL's queue and clears the queue.
 std::string TakeError() {
@@ -64,98 +60,12 @@ std::string PercentDecoded(std::string_view text) {
   return plain;
 }
 
-// ---- datagrams -------------------------------------------------------------------------------
-
-struct DirectionKey {
-  std::array<unsigned char, kKeyBytes> key;
-  std::array<unsigned char, kSaltBytes> salt;
-};
-
-class AesSeal final : public Seal {
- public:
-  AesSeal(const DirectionKey& mine, const DirectionKey& theirs)
-      : mine_(mine), theirs_(theirs), sealing_(EVP_CIPHER_CTX_new()), opening_(EVP_CIPHER_CTX_new()) {
-    Check(sealing_ && opening_);
-    Check(EVP_EncryptInit_ex(sealing_.get(), EVP_aes_256_gcm(), nullptr, mine_.key.data(), nullptr));
-    Check(EVP_DecryptInit_ex(opening_.get(), EVP_aes_256_gcm(), nullptr, theirs_.key.data(), nullptr));
-  }
-
-  void Close(Bytes about, std::span<const Bytes> parts, std::vector<std::byte>& out) override {
-    const std::uint64_t counter = counter_++;
-    const auto* number = reinterpret_cast<const std::byte*>(&counter);
-    out.insert(out.end(), number, number + sizeof counter);
-    const auto nonce = Nonce(mine_, counter);
-    Check(EVP_EncryptInit_ex(sealing_.get(), nullptr, nullptr, nullptr, nonce.data()));
-    int taken = 0;
-    Check(EVP_EncryptUpdate(sealing_.get(), nullptr, &taken, Raw(about), Size(about)));
-    for (const Bytes part : parts) {
-      if (part.empty()) continue;
-      const std::size_t at = out.size();
-      out.resize(at + part.size());
-      Check(EVP_EncryptUpdate(sealing_.get(), Raw(out, at), &taken, Raw(part), Size(part)));
-    }
-    const std::size_t at = out.size();
-    out.resize(at + kTagBytes);
-    Check(EVP_EncryptFinal_ex(sealing_.get(), Raw(out, at), &taken));
-    Check(EVP_CIPHER_CTX_ctrl(sealing_.get(), EVP_CTRL_GCM_GET_TAG, kTagBytes, Raw(out, at)));
-  }
-
-  bool Open(Bytes about, Bytes sealed, std::vector<std::byte>& out) override {
-    if (sealed.size() < kCounterBytes + kTagBytes) return false;
-    std::uint64_t counter;
-    std::memcpy(&counter, sealed.data(), sizeof counter);
-    const Bytes hidden = sealed.subspan(kCounterBytes, sealed.size() - kCounterBytes - kTagBytes);
-    std::array<std::byte, kTagBytes> tag;
-    std::memcpy(tag.data(), sealed.last(kTagBytes).data(), kTagBytes);
-    const auto nonce = Nonce(theirs_, counter);
-    out.resize(hidden.size() + kTagBytes);
-    int taken = 0;
-    const bool genuine =
-        EVP_DecryptInit_ex(opening_.get(), nullptr, nullptr, nullptr, nonce.data()) == 1 &&
-        EVP_DecryptUpdate(opening_.get(), nullptr, &taken, Raw(about), Size(about)) == 1 &&
-        EVP_DecryptUpdate(opening_.get(), Raw(out, 0), &taken, Raw(hidden), Size(hidden)) == 1 &&
-        EVP_CIPHER_CTX_ctrl(opening_.get(), EVP_CTRL_GCM_SET_TAG, kTagBytes, tag.data()) == 1 &&
-        EVP_DecryptFinal_ex(opening_.get(), Raw(out, hidden.size()), &taken) == 1;
-    out.resize(hidden.size());
-    if (!genuine) ERR_clear_error();
-    return genuine && window_.Accept(counter);
-  }
-
- private:
-  static void Check(bool done) {
-    if (!done) throw std::runtime_error("sealing a datagram failed: " + TakeError());
-  }
-  static const unsigned char* Raw(Bytes bytes) {
-    return reinterpret_cast<const unsigned char*>(bytes.data());
-  }
-  static unsigned char* Raw(std::vector<std::byte>& bytes, std::size_t at) {
-    return reinterpret_cast<unsigned char*>(bytes.data() + at);
-  }
-  static int Size(Bytes bytes) { return static_cast<int>(bytes.size()); }
-  static std::array<unsigned char, kSaltBytes + kCounterBytes> Nonce(const DirectionKey& key,
-                                                                    std::uint64_t counter) {
-    std::array<unsigned char, kSaltBytes + kCounterBytes> nonce;
-    std::memcpy(nonce.data(), key.salt.data(), kSaltBytes);
-    std::memcpy(nonce.data() + kSaltBytes, &counter, sizeof counter);
-    return nonce;
-  }
-
-  DirectionKey mine_, theirs_;
-  Cipher sealing_, opening_;
-  std::uint64_t counter_ = 0;
-  ReplayWindow window_;
-};
-
 // ---- connections -----------------------------------------------------------------------------
 
 class OpenSslStream final : public TlsStream {
  public:
-  OpenSslStream(SSL_CTX* context, TlsSocket::Spare spare, std::uint64_t records_per_key, int fd,
-                bool calls)
-      : socket_(fd, std::move(spare)),
-        ssl_(SSL_new(context)),
-        records_per_key_(records_per_key),
-        calls_(calls) {
+  OpenSslStream(SSL_CTX* context, TlsSocket::Spare spare, const KeyBounds& bounds, int fd, bool calls)
+      : socket_(fd, std::move(spare)), ssl_(SSL_new(context)), bounds_(bounds), calls_(calls) {
     BIO* const bio = ssl_ ? socket_.NewBio() : nullptr;
     if (bio == nullptr) throw std::runtime_error("cannot begin TLS: " + TakeError());
     SSL_set_bio(ssl_.get(), bio, bio);
@@ -242,15 +152,10 @@ class OpenSslStream final : public TlsStream {
   std::string Channel() const override { return Export(kChannelLabel, 32); }
 
   std::unique_ptr<Seal> MakeSeal() override {
-    DirectionKey keys[2];
-    const std::string secret = Export(kExportLabel, 2 * (kKeyBytes + kSaltBytes));
-    const char* at = secret.data();
-    for (DirectionKey& key : keys) {
-      std::memcpy(key.key.data(), at, kKeyBytes);
-      std::memcpy(key.salt.data(), at + kKeyBytes, kSaltBytes);
-      at += kKeyBytes + kSaltBytes;
-    }
-    return std::make_unique<AesSeal>(keys[calls_ ? 0 : 1], keys[calls_ ? 1 : 0]);
+    const std::string both = Export(kExportLabel, 2 * kSealSecretBytes);
+    const std::string_view calling = std::string_view(both).substr(0, kSealSecretBytes);
+    const std::string_view called = std::string_view(both).substr(kSealSecretBytes);
+    return io::MakeSeal(calls_ ? calling : called, calls_ ? called : calling, bounds_.datagrams);
   }
 
   const std::string& error() const override { return error_; }
@@ -285,7 +190,7 @@ class OpenSslStream final : public TlsStream {
       if (record.empty()) return 0;
       ERR_clear_error();
       errno = 0;
-      if (of_key_ >= records_per_key_) {
+      if (of_key_ >= bounds_.records) {
         if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) {
           return Failed() < 0 ? errno : EPIPE;
         }
@@ -334,7 +239,7 @@ class OpenSslStream final : public TlsStream {
   TlsSocket socket_;
   Connection ssl_;              // uses the socket
   std::deque<Record> records_;  // that the socket holds
-  const std::uint64_t records_per_key_;
+  const KeyBounds bounds_;
   std::uint64_t of_key_ = 0;  // records
   const bool calls_;
   std::string error_;
@@ -342,8 +247,8 @@ class OpenSslStream final : public TlsStream {
 
 class OpenSslTls final : public Tls {
  public:
-  OpenSslTls(const TlsFiles& files, std::uint64_t records_per_key)
-      : context_(SSL_CTX_new(TLS_method())), records_per_key_(records_per_key) {
+  OpenSslTls(const TlsFiles& files, const KeyBounds& bounds)
+      : context_(SSL_CTX_new(TLS_method())), bounds_(bounds) {
     SSL_CTX* context = context_.get();
     Check(context != nullptr, "OpenSSL");
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
@@ -365,10 +270,10 @@ class OpenSslTls final : public Tls {
   }
 
   std::unique_ptr<TlsStream> Answer(int fd) override {
-    return std::make_unique<OpenSslStream>(context_.get(), spare_, records_per_key_, fd, false);
+    return std::make_unique<OpenSslStream>(context_.get(), spare_, bounds_, fd, false);
   }
   std::unique_ptr<TlsStream> Call(int fd) override {
-    return std::make_unique<OpenSslStream>(context_.get(), spare_, records_per_key_, fd, true);
+    return std::make_unique<OpenSslStream>(context_.get(), spare_, bounds_, fd, true);
   }
 
  private:
@@ -377,14 +282,14 @@ class OpenSslTls final : public Tls {
   }
 
   Context context_;
-  const std::uint64_t records_per_key_;
+  const KeyBounds bounds_;
   const TlsSocket::Spare spare_ = std::make_shared<std::vector<std::byte>>();
 };
 
 }  // namespace
 
-std::unique_ptr<Tls> OpenTls(const TlsFiles& files, std::uint64_t records_per_key) {
-  return std::make_unique<OpenSslTls>(files, records_per_key);
+std::unique_ptr<Tls> OpenTls(const TlsFiles& files, const KeyBounds& bounds) {
+  return std::make_unique<OpenSslTls>(files, bounds);
 }
 
 std::string TlsBuild() { return std::string("openssl ") + OpenSSL_version(OPENSSL_VERSION_STRING); }

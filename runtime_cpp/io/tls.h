@@ -44,9 +44,10 @@ struct Certified {
   }
 };
 
-// Protects the datagrams between the two ends of one connection, with one key per direction derived
-// from the connection's (RFC 5705, as updated by RFC 8446): AES-256-GCM, with a counter that makes
-// every nonce unique and every datagram acceptable once.
+// Protects the datagrams between the two ends of one connection: AES-256-GCM, with a counter that makes every
+// nonce unique and every datagram acceptable once. The counter also tells which key protects a datagram: each
+// direction has one secret, exported from the connection (RFC 5705, as updated by RFC 8446), and a new key of
+// that secret for every KeyBounds::datagrams of them.
 class Seal {
  public:
   static constexpr std::size_t kCounterBytes = 8;
@@ -94,12 +95,16 @@ class Tls {
   virtual std::unique_ptr<TlsStream> Call(int fd) = 0;
 };
 
-// Under one key AES-GCM is safe for 2^24.5 records (RFC 8446, 5.5).
-inline constexpr std::uint64_t kRecordsPerKey = std::uint64_t{1} << 24;
+// How much one key protects. AES-GCM is safe for 2^24.5 records of 16 KiB (RFC 8446, 5.5); a datagram may be
+// as long as four of them.
+struct KeyBounds {
+  std::uint64_t records = std::uint64_t{1} << 24;
+  std::uint64_t datagrams = std::uint64_t{1} << 22;
+};
 
-// Each end changes its key after `records_per_key` records. Throws std::runtime_error that says which
-// file is wrong, and how.
-std::unique_ptr<Tls> OpenTls(const TlsFiles& files, std::uint64_t records_per_key = kRecordsPerKey);
+// Each end changes its keys as often as that, and the other end follows. Throws std::runtime_error that says
+// which file is wrong, and how.
+std::unique_ptr<Tls> OpenTls(const TlsFiles& files, const KeyBounds& bounds = {});
 
 // The TLS library of this build: "openssl 3.0.2", or "no_openssl".
 std::string TlsBuild();

@@ -5,7 +5,7 @@
 
 namespace geomx::io {
 
-std::unique_ptr<Tls> OpenTls(const TlsFiles&, std::uint64_t) {
+std::unique_ptr<Tls> OpenTls(const TlsFiles&, const KeyBounds&) {
   throw std::runtime_error(
       "this geomx was built without OpenSSL and has no TLS: install OpenSSL's headers (libssl-dev, "
       "openssl-devel) and build it again");

@@ -18,7 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "io/sessions.h"
 #include "io/socket.h"
+#include "io/tls_seal.h"
 #include "tests/check.h"
 #include "tests/seeds.h"
 
@@ -199,16 +201,57 @@ TEST(tls_ends_at_a_record_that_was_altered) {
       got = mixed.ours->Read(room);  // a longer length waits for bytes: the stream ends
     } while (got < 0 && errno == EAGAIN);
     CHECK(got == 0 || (got < 0 && errno == EPROTO && mixed.ours->error().starts_with("TLS: ")));
+    if (got < 0) {  // what is told of the connection is TLS's reason
+      const std::string reason = mixed.ours->error();
+      Session session;
+      session.tls = std::move(mixed.ours);
+      errno = EPROTO;
+      CHECK_EQ(Sessions::ErrorOf(session), reason);
+      errno = ECONNRESET;
+      CHECK_EQ(Sessions::ErrorOf(session), "Connection reset by peer");
+      return;
+    }
     CHECK(mixed.ours->Read(room) <= 0);
   });
   std::filesystem::remove_all(folder);
+}
+
+// Keys of datagrams change, also where datagrams are lost or arrive in another order.
+TEST(tls_seals_change_their_keys) {
+  constexpr std::uint64_t kPerKey = 10;
+  const std::string one(kSealSecretBytes, 'a'), other(kSealSecretBytes, 'b');
+  const std::string about = "about", text = "text";
+  const auto bytes = [](const std::string& some) { return std::as_bytes(std::span(some)); };
+  const auto sealer = MakeSeal(one, other, kPerKey), opener = MakeSeal(other, one, kPerKey);
+  const auto patient = MakeSeal(other, one, 3 * kPerKey);
+  const auto opens = [&](Seal& seal, const Octets& sealed) {
+    Octets opened;
+    return seal.Open(bytes(about), sealed, opened) && std::ranges::equal(opened, bytes(text));
+  };
+  std::vector<Octets> sealed(5 * kPerKey);
+  for (Octets& each : sealed) {
+    const Bytes parts[] = {bytes(text)};
+    sealer->Close(bytes(about), parts, each);
+  }
+  for (std::size_t i = 0; i < 3 * kPerKey; ++i) CHECK_EQ(opens(*patient, sealed[i]), i < kPerKey);
+  std::vector<std::size_t> order = {7, 11, 9, 10, 8, 30, 29, 49, 12, 0};
+  for (const std::size_t i : order) {
+    Octets forged = sealed[i];
+    forged.back() ^= std::byte{1};
+    CHECK(!opens(*opener, forged));
+    CHECK(opens(*opener, sealed[i]));
+    CHECK(!opens(*opener, sealed[i]));
+  }
+  Octets renumbered = sealed[13];
+  renumbered[0] = std::byte{23};  // the counter comes first
+  CHECK(!opens(*opener, renumbered));
 }
 
 TEST(tls_carries_any_pieces_to_and_from_openssl) {
   check::Random random(1);
   const auto folder = std::filesystem::temp_directory_path() / ("geomx-tls-" + std::to_string(getpid()));
   const TlsFiles files = Certificates(folder);
-  const auto tls = OpenTls(files, 7);  // keys change often
+  const auto tls = OpenTls(files, {.records = 7});  // keys change often
   int held = 0;
   for (const bool calls : {false, true}) {
     for (const char* suite : {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384",
