@@ -124,6 +124,7 @@ void Sessions::Settle(Session& session, Verdict verdict) {
   if (verdict == Verdict::kLate) return Refuse(session, "another process has taken its place");
   if (verdict == Verdict::kPeer) return Welcome(session);
   strangers_.Remove(session.id);
+  waiting_.Add(session.id, session.host);
   session.deadline = kNever;
   session.state = Session::State::kWaiting;
   if (DismissEarlier(session) > kMostWaiting) return Refuse(session, "too many callers wait", false);
@@ -189,6 +190,7 @@ void Sessions::Replace(PeerLink& link, bool linger) {
 
 void Sessions::Attach(Session& session, PeerLink& link) {
   session.state = Session::State::kPeer;
+  waiting_.Remove(session.id);
   session.handshake.reset();
   session.deadline = kNever;
   session.heard = Now();

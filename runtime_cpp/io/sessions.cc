@@ -124,7 +124,9 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
 
 // No descriptor is left: makes room, and pauses to let other processes do the same.
 void Sessions::PauseAccepting() {
-  if (!strangers_.empty()) Refuse(*sessions_.at(strangers_.Victim("")), NoDescriptors(), false);
+  // Either group may be a flood; the other one's callers need not go for it.
+  const Strangers& some = waiting_.size() > strangers_.size() ? waiting_ : strangers_;
+  if (!some.empty()) Refuse(*sessions_.at(some.Victim("")), NoDescriptors(), false);
   accept_at_ = Now() + kAcceptPause;
   poller_.Change(listener_.get(), kListener, 0);
 }
@@ -155,6 +157,7 @@ void Sessions::Accept() {
     session.reader.set_max_payload(kHelloBytes);
     session.deadline = Now() + kHelloTime;
     session.address = Format(caller);
+    session.host = host;
     strangers_.Add(session.id, host);
     if (tls_) {
       session.tls = tls_->Answer(session.fd.get());
@@ -316,6 +319,7 @@ void Sessions::Close(Session& session, const std::string& reason) {
   session.fd.Reset();
   closed_.push_back(session.id);
   again_.erase(session.id);
+  waiting_.Remove(session.id);
   if (strangers_.Remove(session.id)) {
     ++refused_;
     handler_.OnRefused(session.address, reason);

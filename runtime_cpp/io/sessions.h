@@ -76,7 +76,8 @@ struct Session {
   Fd fd;
   State state = State::kStranger;
   NodeId peer = kUnknownPeer;
-  std::string address;       // of a caller
+  std::string address;       // of a caller, as is the next
+  std::string host;
   std::string name;          // of a caller that is kUnknownPeer, as it does not know its id
   std::unique_ptr<TlsStream> tls;
   bool shaking = false;      // in the TLS handshake
@@ -152,7 +153,10 @@ class Sessions {
   // Judges callers again whose verdict was kNotYet.
   void Recheck();
   // Callers from this host are dismissed last, as a member is there.
-  void Reserve(const Address& member) { strangers_.Reserve(HostOf(member)); }
+  void Reserve(const Address& member) {
+    strangers_.Reserve(HostOf(member));
+    waiting_.Reserve(HostOf(member));
+  }
   void StopListening();
 
   // The last error of a peer that is being dialed; empty if there is none.
@@ -173,14 +177,14 @@ class Sessions {
   bool IsCut(NodeId peer) const { return !cuts_.empty() && cuts_.contains(peer); }
   // Breaks the connection that carries the link, for both ends.
   void Reset(NodeId peer);
-  // Closes a connection; if it carried a link, another will be made.
-  void Close(Session& session, const std::string& reason);
-  // Closes a link for good, as its peer has announced to close it, or is at fault; see OnLost.
-  void CloseLink(PeerLink& link, const std::string& reason);
   // Why reading from a connection or writing to it has failed, by errno.
   static std::string ErrorOf(const Session& session) {
     return errno == EPROTO && session.tls ? session.tls->error() : ErrorText(errno);
   }
+  // Closes a connection; if it carried a link, another will be made.
+  void Close(Session& session, const std::string& reason);
+  // Closes a link for good, as its peer has announced to close it, or is at fault; see OnLost.
+  void CloseLink(PeerLink& link, const std::string& reason);
   void SetReading(Session& session, bool on);
   void SetWriting(Session& session, bool on);
   template <class Visit>
@@ -285,6 +289,7 @@ class Sessions {
   std::minstd_rand jitter_;
   const std::uint32_t mark_;  // of this process, in its calls; not 0
   Strangers strangers_;
+  Strangers waiting_;  // those that are proven, and to be judged later: they go if descriptors run out
   std::vector<Dialing> dialing_;
   std::vector<std::uint64_t> closed_;
   std::deque<std::uint64_t> replaced_;  // by deadline

@@ -1,4 +1,6 @@
 // How connections begin: the token is proven and never sent, and a proof serves once.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <random>
 
@@ -125,6 +127,39 @@ TEST(greeting_forgeries_are_refused) {
   CheckSums(cluster.PushAll(0, 10, 1.0f), 1.0f);
   cluster.Stop();
   CHECK_EQ(cluster.loops[Cluster::kServers]->GetReport().refused_callers, refused + 1);
+}
+
+// Members may call before a node knows who its peers are. Those that wait give way when it cannot open more
+// files, so one of them cannot keep others out.
+TEST(greeting_callers_that_wait_make_room) {
+  const Loop loop("127.0.0.1", 0, kToken);
+  const Address target = Resolve(loop.address());
+  std::vector<Fd> sockets;
+  for (int i = 0; i < 10; ++i) {
+    Fd& fd = sockets.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    timeval patience{.tv_sec = 20, .tv_usec = 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  rlimit before{};
+  CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = static_cast<rlim_t>(Fd(dup(sockets.back().get())).get()) + 5;  // five more
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<Stranger> callers;
+  for (NodeId node = 0; node < 10; ++node) {
+    CHECK_EQ(connect(sockets[node].get(), target.get(), target.length), 0);
+    Stranger& caller = callers.emplace_back(std::move(sockets[node]));
+    caller.KnowToken(kToken);
+    if (!caller.Greet(HelloOf(node))) {
+      check::Report(__FILE__, __LINE__, "no challenge");
+      break;
+    }
+    caller.Say(ControlMessage(Kind::kProof, {caller.shake.Prove(kToken, Caller::kYes)}));
+  }
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  const auto told = callers.front().Hear();
+  CHECK(told && told->header.kind == Kind::kDead && told->header.round == 0);  // it may call again
+  if (told) CHECK(WordsOf(*told, 2).at(1).starts_with("too many open files"));
 }
 
 // Nearly right messages in any order: a connection that is not proven carries nothing.
