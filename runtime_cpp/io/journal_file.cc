@@ -39,6 +39,19 @@ bool ReadWhole(std::FILE* file, std::byte* into, std::size_t count) {
 
 std::string NewName(const std::string& path) { return path + ".new"; }
 
+// A stream with a descriptor of its own for the same open file, which a process that is started meanwhile
+// does not inherit: the file would stay locked. Null, and errno, without a free descriptor.
+std::FILE* StreamOf(int fd) {
+  const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  std::FILE* const stream = own >= 0 ? fdopen(own, "rb") : nullptr;
+  if (own >= 0 && stream == nullptr) {
+    const int error = errno;
+    close(own);
+    errno = error;
+  }
+  return stream;
+}
+
 // Makes the entries of a file's folder durable. Returns an errno, or 0.
 int SyncFolder(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -58,7 +71,7 @@ JournalFile::JournalFile(std::string path) : path_(std::move(path)) {
   unlink(NewName(path_).c_str());  // of a process that was killed while it cut the file
   std::array<std::byte, kMagicBytes> magic;
   const ssize_t got = pread(fd_.get(), magic.data(), magic.size(), 0);
-  if (got < 0) throw JournalError("cannot read the journal " + path_ + ": " + ErrorText(errno));
+  if (got < 0) Unreadable(errno);
   const auto found = static_cast<std::size_t>(got);
   if (std::memcmp(magic.data(), kJournalMagic, found) != 0) {
     throw JournalError(path_ + " is no journal of this version of geomx: remove it, or take another folder");
@@ -70,7 +83,8 @@ JournalFile::JournalFile(std::string path) : path_(std::move(path)) {
     }
   }
   size_ = kMagicBytes;
-  const std::unique_ptr<std::FILE, Closer> file(fdopen(dup(fd_.get()), "rb"));
+  const std::unique_ptr<std::FILE, Closer> file(StreamOf(fd_.get()));
+  if (!file) Unreadable(errno);
   std::fseek(file.get(), kMagicBytes, SEEK_SET);
   good_ = kMagicBytes;
   if (const auto first = ReadRecord(file.get())) {
@@ -83,6 +97,11 @@ JournalFile::JournalFile(std::string path) : path_(std::move(path)) {
 void JournalFile::Damaged(const std::string& what) const {
   throw JournalError("the journal " + path_ + " is damaged at byte " + std::to_string(good_) + " (" +
                      what + "): its node cannot continue from it");
+}
+
+void JournalFile::Unreadable(int error) const {
+  throw JournalError("cannot read the journal " + path_ + ": " + ErrorText(error) +
+                     (error == EMFILE ? ": raise the number of files that a process may open (ulimit -n)" : ""));
 }
 
 void JournalFile::Unwritable(int error) const {
@@ -118,7 +137,8 @@ std::optional<JournalFile::Record> JournalFile::ReadRecord(std::FILE* file) {
 }
 
 void JournalFile::Read(const Visit& visit) {
-  const std::unique_ptr<std::FILE, Closer> file(fdopen(dup(fd_.get()), "rb"));
+  const std::unique_ptr<std::FILE, Closer> file(StreamOf(fd_.get()));
+  if (!file) Unreadable(errno);
   std::setvbuf(file.get(), nullptr, _IOFBF, 1024 * 1024);
   std::fseek(file.get(), kMagicBytes, SEEK_SET);
   good_ = kMagicBytes;

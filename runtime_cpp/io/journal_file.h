@@ -90,6 +90,7 @@ class JournalFile final : public JournalOut {
 
   std::optional<Record> ReadRecord(std::FILE* file);
   [[noreturn]] void Damaged(const std::string& what) const;
+  [[noreturn]] void Unreadable(int error) const;
   [[noreturn]] void Unwritable(int error) const;
   void CopyTail(const JournalFile& old, std::uint64_t from);
 

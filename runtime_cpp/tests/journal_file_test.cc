@@ -278,6 +278,27 @@ TEST(AFullDiskPutsOffTheSnapshot) {
   CHECK(Content(folder.file()) == whole);
 }
 
+// Reading takes a descriptor more.
+TEST(AJournalThatCannotBeReadIsNamed) {
+  const Folder folder;
+  check::Random random(6);
+  WriteSome(folder.file(), random, 3);
+  JournalFile journal(folder.file());
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{.rlim_cur = 1, .rlim_max = before.rlim_max};  // open descriptors stay open
+  setrlimit(RLIMIT_NOFILE, &none);
+  std::string said;
+  try {
+    ReadAll(journal);
+  } catch (const JournalError& error) {
+    said = error.what();
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(said.starts_with("cannot read the journal " + folder.file() + ": Too many open files"));
+  CHECK(ReadAll(journal).size() == 4);
+}
+
 // As on a full disk, a failed write is an error that names the file.
 TEST(AFailedWriteNamesTheJournal) {
   const Folder folder;
