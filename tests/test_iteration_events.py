@@ -247,6 +247,22 @@ def test_repeated_steps_are_not_skipped_over_an_event(tmp_path: Path) -> None:
     assert row["time_s"] == pytest.approx(ended(calm, "east/worker0", 249), rel=1e-3)
 
 
+@pytest.mark.needs("hfa")
+@BOTH
+def test_a_worker_that_leaves_does_not_change_when_its_party_synchronises(
+    tmp_path: Path, mode: str
+) -> None:
+    words = [*SMALL, CONTINUES, "+sync=hfa", "sync.k1=1", "sync.k2=5"]
+    events = ["[]", "[{leave: west/worker1, at_iteration: 12}]"]
+    undisturbed, left = (
+        run(tmp_path / f"{mode}{number}", mode, each, *words) for number, each in enumerate(events)
+    )
+    assert last_iteration(left, "west/worker1") == 12
+    assert last_iteration(left, "west/worker0") == 19
+    for way in ("wan_push", "wan_pull"):
+        assert left.summary["bytes"][way] == undisturbed.summary["bytes"][way] > 0
+
+
 # ---- training scripts ----
 
 SCRIPT = """

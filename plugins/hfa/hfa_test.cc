@@ -101,6 +101,33 @@ TEST(HfaCrossesTheWanEveryK2thRoundAndAtTheEnd) {
   });
 }
 
+// A worker that has made its last push, and left, changes nothing about the rounds of the others.
+TEST(HfaCrossesTheWanEveryK2thRoundAfterAWorkerHasEnded) {
+  check::ForSeeds(6, [](std::uint64_t seed) {
+    Plan plan = HfaPlan(4, {2, 1});
+    plan.continues = true;
+    Cluster cluster(seed, plan);
+    cluster.Declare(0, 1, {{.elements = 1}});
+    cluster.Init(0, {1.0f});
+    cluster.Command("optimizer\nsgd\nlearning_rate 1");
+    cluster.RequestAll(0);
+    cluster.Drive();
+    const NodeId ends = cluster.workers[1];
+    for (Round round = 1; round <= 10; ++round) {
+      for (const NodeId worker : cluster.workers) {
+        if (worker == ends && round > 3) continue;
+        const float size = worker == cluster.workers[2] ? 1 : 2;
+        cluster.Push(worker, 0, {1.0f / size}, round == (worker == ends ? 3 : 10));
+      }
+      cluster.Drive();
+      if (round == 3) cluster.Do(ends, [](Node& node, Time now) { node.Leave(now); });
+      cluster.Drive();
+      CHECK_EQ(Escalations(cluster), round / 4 + (round == 10 ? 1 : 0));
+    }
+    CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
+  });
+}
+
 // With K1 = K2 = 1 and SGD, averaging parameters equals averaging gradients.
 TEST(HfaInEveryStepEqualsFsa) {
   check::ForSeeds(6, [](std::uint64_t seed) {

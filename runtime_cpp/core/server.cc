@@ -116,7 +116,7 @@ void Server::Describe(Digest& digest) const {
     shard.sum.Describe(digest);
     digest.Count(Digest::Level::kParty, shard.round);
     digest.Count(Digest::Level::kGlobal, shard.global_round);
-    digest.Add(std::uint64_t{shard.last} << 2 | std::uint64_t{shard.escalated} << 1 |
+    digest.Add(std::uint64_t{shard.ends} << 3 | std::uint64_t{shard.last} << 2 | std::uint64_t{shard.escalated} << 1 |
                std::uint64_t{shard.value != nullptr});
     for (const NodeId worker : shard.waiting) digest.Add(std::uint64_t{worker});
     if (node_.config().policy) policy_->Describe(digest, shard.round);
@@ -197,7 +197,6 @@ void Server::Push(NodeId peer, const Header& header, Shard& shard, Buffer value,
   if (early()) return PushEarly(peer, header, shard, std::move(value), now);
   if (shard.escalated) return FailRound(peer, header, shard.round + 1);
   if (!Contribute(peer, header, shard, std::move(value), now)) return;
-  shard.last = shard.last || (header.flags & kLast) != 0;
   if (ServerRole::Complete(shard)) {
     times_.CameLast(PlaceOf(peer));
     return Close(header, shard, now);
@@ -216,7 +215,11 @@ void Server::Close(Header header, Shard& shard, Time now) {
                                                     : node_.sums().Decoded(header, shard.sum.Take()));
   ++shard.round;
   header.flags = TakeFlags(shard);
-  if (early()) header.flags = static_cast<std::uint8_t>((header.flags & ~kLast) | (shard.last ? kLast : 0));
+  if (early()) {
+    header.flags = static_cast<std::uint8_t>((header.flags & ~kLast) | (shard.last ? kLast : 0));
+  } else {
+    shard.last = (header.flags & kLast) != 0;
+  }
   header.steps = std::exchange(shard.steps, 0);
   ++node_.counts().rounds;
   if (partial && policy_->MakesUp()) MakeUp(*sum, merge_count, node_.config().quorum);

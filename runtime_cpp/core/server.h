@@ -53,7 +53,7 @@ class Server final : public ServerRole {
     using SummedShard::SummedShard;
     Round global_round = 0;  // the last one that was sent to the global server
     Round lead = 0;          // rounds that closed elsewhere without this party, in rounds of the party
-    bool last = false;       // a worker will not push again; where each is alone: none will
+    bool last = false;       // no worker will push again after the last round that closed
     bool escalated = false;               // an answer to `global_round` is due
     std::shared_ptr<const Buffer> value;  // last value for the workers; null: none yet
     NodeId parent = 0;                    // the last target
