@@ -13,6 +13,8 @@ from geomx.errors import GeomxError
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
+from torch.nn.utils.prune import custom_from_mask
+
 import geomx.torch
 from tests.torch_laws import (
     NEAR,
@@ -312,3 +314,63 @@ def test_the_last_of_steps_is_where_it_was_before_a_checkpoint(
         net.load_state_dict(network().state_dict())  # it is no longer trained
 
     everyone(body, BOTH, sync)
+
+
+def prune(net: Any) -> None:
+    custom_from_mask(net[0], "weight", torch.arange(96).view(16, 6) % 2)
+
+
+def normalise(net: Any) -> None:
+    torch.nn.utils.weight_norm(net[0])
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("change", [prune, normalise])
+@pytest.mark.parametrize(
+    "sync",
+    [
+        ("fsa", {}),
+        pytest.param(("hfa", {"k1": 1, "k2": 1}), marks=pytest.mark.needs("hfa")),
+    ],
+    ids=str,
+)
+def test_hooks_that_compute_from_parameters_find_the_new_values(
+    change: Callable[[Any], None], sync: Any, seed: int
+) -> None:
+    """PyTorch calls a module's hooks before its forward pass in their order."""
+
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net = network()
+        change(net)
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
+        share = slice(optimizer.rank, None, optimizer.workers)
+        return train(optimizer, net, *(each[share] for each in data(seed)), 4)
+
+    net = network()
+    change(net)
+    expected = train(SGD(net.parameters()), net, *data(seed), 4)
+    for values in everyone(body, BOTH, sync):
+        assert_same(values, expected, NEAR)
+
+
+@pytest.mark.parametrize("own", [{"lr": 0.01}, {"lr": 0.0}, {"weight_decay": 0.5}], ids=str)
+@pytest.mark.parametrize("first", [True, False])
+def test_frozen_parameters_may_have_options_of_their_own(
+    own: dict[str, float], first: bool, seed: int
+) -> None:
+    def make(net: Any) -> Any:
+        net[0].requires_grad_(False)
+        frozen, others = {"params": net[0].parameters(), **own}, {"params": net[2].parameters()}
+        return torch.optim.SGD([frozen, others] if first else [others, frozen], lr=0.1)
+
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net = network()
+        optimizer = geomx.torch.Optimizer(make(net), net, store=store)
+        optimizer.load_state_dict(optimizer.state_dict())
+        share = slice(optimizer.rank, None, optimizer.workers)
+        return train(optimizer, net, *(each[share] for each in data(seed)), 3)
+
+    net = network()
+    expected = train(make(net), net, *data(seed), 3)
+    for values in everyone(body, BOTH):
+        assert_same(values, expected, NEAR)

@@ -27,8 +27,7 @@ def translated(optimizer: torch.optim.Optimizer, keys: Mapping[int, int]) -> dic
 
     Returns:
         ``name`` and numbers; different learning rates or weight decays of groups become multipliers
-        of
-        keys.
+        of keys. Groups without any of these parameters (frozen ones) do not count.
 
     Raises:
         ConfigError: Global servers lack that optimizer, or that option of it.
@@ -38,7 +37,8 @@ def translated(optimizer: torch.optim.Optimizer, keys: Mapping[int, int]) -> dic
     if translate is None:
         known = ", ".join(each.__name__ for each in _TRANSLATORS)
         raise ConfigError("optimizer", name, f"global servers have {known}; {_ELSEWHERE}")
-    first, *others = groups(optimizer)
+    given = groups(optimizer)
+    first, *others = [each for each in given if _keys(each, keys)] or given
     for group in others:
         for option, value in group.items():
             if option not in _BY_GROUP and value != first[option]:
@@ -54,13 +54,13 @@ def translated(optimizer: torch.optim.Optimizer, keys: Mapping[int, int]) -> dic
         }
         for option, factor in multipliers.items():
             if factor != 1.0:
-                made |= {f"{option}.{keys[id(each)]}": factor for each in group["params"]}
+                made |= {f"{option}.{key}": factor for key in _keys(group, keys)}
     return made
 
 
 def keeps_state(numbers: Mapping[str, Any]) -> bool:
     """Return whether the optimizer's next step depends on more than weights and gradients."""
-    return numbers["name"] != "sgd" or "momentum" in numbers
+    return numbers["name"] != "sgd" or bool(numbers.get("momentum"))
 
 
 def groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
@@ -91,6 +91,10 @@ def check_told(optimizer: torch.optim.Optimizer, told: list[dict[str, Any]] | No
             "the optimizer's options were changed, which global servers do not notice: "
             "geomx.torch.Optimizer(..., update='worker') steps here"
         )
+
+
+def _keys(group: Mapping[str, Any], keys: Mapping[int, int]) -> list[int]:
+    return [keys[id(each)] for each in group["params"] if id(each) in keys]
 
 
 def _plain(value: Any) -> Any:

@@ -62,7 +62,9 @@ def watching(
         own[name] = [trained[each] for each in held if each in trained]
     waiting = Waiting(own, exchange, clock)
     for name, module in model.named_modules():
-        module.register_forward_pre_hook(functools.partial(waiting.before_calling, name))
+        # Before the hooks that the module has: some compute from parameters (pruning, weight_norm).
+        hook = functools.partial(waiting.before_calling, name)
+        module.register_forward_pre_hook(hook, prepend=True)
         module.register_state_dict_pre_hook(waiting.before_saving)
         module.register_load_state_dict_post_hook(waiting.after_loading)
     return waiting
