@@ -1,4 +1,4 @@
-"""PyTorch's models with geomx: copies, release of memory, checkpoints, frozen and unused parts."""
+"""PyTorch's models with geomx: copies, release of memory, frozen and unused parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from tests.torch_laws import (
     OPTIMIZERS,
     SGD,
     Make,
-    alone,
     assert_same,
     data,
     everyone,
@@ -106,109 +105,6 @@ def test_copies_of_a_model_do_not_wait(seed: int) -> None:
 
     (net,) = everyone(body, {"east": 1})
     net.load_state_dict(start)  # without its optimizer
-
-
-# ---- checkpoints ----
-
-
-def test_training_continues_from_a_checkpoint(seed: int) -> None:
-    make = OPTIMIZERS["adam"]
-
-    def body(store: kv.KVStore, state: Any, steps: int) -> Any:
-        net, state = network(), copy.deepcopy(state)
-        if state is not None:
-            net.load_state_dict(state[0])
-        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, update="worker", store=store)
-        if state is not None:
-            optimizer.load_state_dict(state[1])
-        share = slice(store.global_rank, None, store.num_all_workers)
-        inputs, targets = data(seed)
-        train(optimizer, net, inputs[share], targets[share], steps)
-        return net.state_dict(), optimizer.state_dict()
-
-    parties = {"east": 1, "west": 1}
-    half = everyone(lambda store: body(store, None, 2), parties)[0]
-    assert half[1]["geomx"] == {"step": 1}
-    for model, state in everyone(lambda store: body(store, half, 2), parties):
-        assert_same([value.numpy() for value in model.values()], alone(make, seed), NEAR)
-        assert state["geomx"] == {"step": 3}
-
-
-def test_servers_receive_the_options_of_a_checkpoint(seed: int) -> None:
-    slow = torch.optim.SGD(network().parameters(), lr=0.05).state_dict()
-
-    def body(store: kv.KVStore) -> list[np.ndarray]:
-        net = network()
-        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
-        optimizer.load_state_dict(slow)
-        return train(optimizer, net, *data(seed), 3)
-
-    expected = alone(lambda parameters: torch.optim.SGD(parameters, lr=0.05), seed, 3)
-    for values in everyone(body, {"east": 1, "west": 1}):
-        assert_same(values, expected, NEAR)
-
-
-@pytest.mark.parametrize("kind", ["momentum", "adam"])
-def test_checkpoints_hold_the_servers_state(kind: str, seed: int, tmp_path: Path) -> None:
-    """Training that continues from a file has the bits of one that was never interrupted."""
-    momentum: Make = lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)  # noqa: E731
-    make = {"momentum": momentum, "adam": OPTIMIZERS["adam"]}[kind]
-    path = tmp_path / "checkpoint"
-
-    def body(store: kv.KVStore, steps: int, saves: bool, loads: bool) -> list[np.ndarray]:
-        net = network()
-        saved = torch.load(path, weights_only=True) if loads else None
-        if saved is not None:
-            net.load_state_dict(saved[0])
-        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, store=store)
-        if saved is not None:
-            optimizer.load_state_dict(saved[1])
-        share = slice(store.global_rank, None, store.num_all_workers)
-        inputs, targets = data(seed)
-        values = train(optimizer, net, inputs[share], targets[share], steps)
-        if saves:
-            state = (net.state_dict(), optimizer.state_dict())
-            assert ("servers" in state[1]["geomx"]) == store.is_master_worker
-            if store.is_master_worker:
-                torch.save(state, path)
-        return values
-
-    parties = {"east": 1, "west": 2}
-    whole = everyone(lambda store: body(store, 6, False, False), parties)
-    everyone(lambda store: body(store, 3, True, False), parties)
-    for halves, at_once in zip(
-        everyone(lambda store: body(store, 3, False, True), parties), whole, strict=True
-    ):
-        assert all(np.array_equal(*pair) for pair in zip(halves, at_once, strict=True))
-
-
-def test_checkpoints_without_the_servers_state_cause_a_warning() -> None:
-    make = OPTIMIZERS["adam"]
-
-    def body(store: kv.KVStore) -> None:
-        net = network()
-        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, store=store)
-        state = optimizer.state_dict()
-        state["geomx"].pop("servers")
-        optimizer.load_state_dict(state)
-
-    with pytest.warns(UserWarning, match="holds no state of the global servers' optimizers"):
-        everyone(body, {"east": 1})
-
-    def kept(store: kv.KVStore) -> None:
-        net = network()
-        geomx.torch.Optimizer(make(net.parameters()), net, store=store).state_dict()
-
-    with pytest.warns(UserWarning, match="the parties keep the weights and the state of Adam"):
-        everyone(kept, {"east": 1, "west": 1}, accel=["bisparse"])
-
-    def stateless(store: kv.KVStore) -> None:
-        net = network()
-        geomx.torch.Optimizer(SGD(net.parameters()), net, store=store).state_dict()
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        everyone(stateless, {"east": 1})
 
 
 # ---- frozen parameters ----
@@ -323,28 +219,6 @@ def test_whole_numbers_that_other_workers_cannot_have_are_refused(ddp: bool) -> 
 
     everyone(body, {"east": 1, "west": 1})
     everyone(body, {"east": 1})
-
-
-# ---- half precision ----
-
-
-@pytest.mark.needs("hfa")
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
-def test_the_mean_of_equal_models_in_half_precision_is_that_model(kind: Any) -> None:
-    """Of three workers, each of which sends a third, which half precision would round."""
-
-    def body(store: kv.KVStore) -> tuple[Any, Any]:
-        net = network().to(kind)
-        before = copy.deepcopy(net.state_dict())
-        inner = torch.optim.SGD(net.parameters(), lr=0.0)
-        optimizer = geomx.torch.Optimizer(inner, net, store=store)
-        for _ in range(2):
-            net(data(0)[0].to(kind)).sum().backward()
-            optimizer.step()
-        return before, net.state_dict()
-
-    for before, after in everyone(body, {"east": 3}, ("hfa", {"k1": 1, "k2": 1})):
-        assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 # ---- unused parameters ----

@@ -33,7 +33,7 @@ from geomx import kv
 from geomx.errors import ConfigError, GeomxError
 from geomx.live.sync_steps import scaled
 from geomx.live.torch_exchange import TensorExchange
-from geomx.torch.exchange import NO_WEIGHTS, check_whole, claimed, introduce
+from geomx.torch.exchange import NO_WEIGHTS, check_whole, claimed, introduce, summing
 from geomx.training.steps import Steps
 
 
@@ -169,8 +169,12 @@ class PartyHook:
         if self._exchange is None:
             return
         for key, gradient in bucket.pieces:
-            self._exchange.pull(key, [gradient])
-        bucket.buffer.div_(self._parties)
+            wide = summing(gradient.dtype)
+            total = gradient if wide == gradient.dtype else torch.empty_like(gradient, dtype=wide)
+            self._exchange.pull(key, [total])
+            total.div_(self._parties)
+            if total is not gradient:
+                gradient.copy_(total)
 
     def _take_in_order(self, bucket: "_Bucket", last: bool) -> None:
         """As the leader in a simulation: push a bucket; after the last one, receive all of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -73,6 +73,31 @@ def introduce(
     for key, parameter in parameters.items():
         if key in trained or not gives:
             exchange.pull(store.entry(key).key, [parameter])
+
+
+def summing(type_: torch.dtype) -> torch.dtype:
+    """Return the type in which to divide a sum of tensors of a type.
+
+    Sums in half precision can overflow where their mean does not, and are rounded before they are
+    divided.
+    """
+    return torch.promote_types(type_, torch.float32)
+
+
+def mean(
+    fetch: Callable[[int, torch.Tensor], None], key: int, like: torch.Tensor, workers: int
+) -> torch.Tensor:
+    """Return the mean of what all workers have sent of a parameter.
+
+    Args:
+        fetch: Fills a tensor with the sum of a key.
+        key: The parameter's key.
+        like: A tensor of its shape and type.
+        workers: Number of all workers.
+    """
+    total = torch.empty_like(like, dtype=summing(like.dtype))
+    fetch(key, total)
+    return total.div_(workers).to(like.dtype)
 
 
 def claimed(store: kv.KVStore, copy: bool) -> TensorExchange:

@@ -23,13 +23,13 @@ import torch
 
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError, Left
-from geomx.experiment.native_parts import OF_SCRIPT, check_optimizer, chosen_optimizers
 from geomx.live.sync_steps import scaled
-from geomx.plugin.parts import optimizer_text
+from geomx.torch.amp import undo_scale
 from geomx.torch.answers import elements, expect, sent
 from geomx.torch.checkpoints import fetched, restore
-from geomx.torch.exchange import NO_WEIGHTS, check_whole, checked, claimed, introduce
-from geomx.torch.numbers import check_told, groups, keeps_state, translated
+from geomx.torch.choice import chosen
+from geomx.torch.exchange import check_whole, checked, claimed, introduce, mean
+from geomx.torch.numbers import check_told
 from geomx.torch.slots import OWN_CHANGED, Slot, check_still_frozen, frozen, trained, weakly
 from geomx.torch.waiting import watching
 from geomx.torch.wrapper import Wrapper
@@ -102,14 +102,12 @@ class Optimizer(Wrapper):
         self._steps.train(elements(named.values(), self._slots))
         self._exchange = claimed(self._store, copy=False)
         self._in_worker = checked(update) == "worker" and self._by_gradients
-        self._told: list[dict[str, Any]] | None = None
-        self._steps_locally = self._kept_away = False
-        self._choose()
+        self._choice = chosen(self._store, optimizer, self._slots, self._in_worker)
         self._introduce(named)
-        if self._by_gradients and not self._in_worker and not self._steps_locally:
+        if self._by_gradients and not self._in_worker and not self._choice.steps_locally:
             for slot in self._slots:
                 slot.keep()
-        self._begun = self._averaged = self._warned = False
+        self._begun = self._averaged = self._dropped = self._warned = False
         self._syncs = False
         self._member.begins()
         self._since = self._member.now()
@@ -139,7 +137,7 @@ class Optimizer(Wrapper):
     @property
     def done(self) -> bool:
         """Whether the last step has been made: of `steps`, or of as many as the policy assigns."""
-        return self._steps.last and not self._begun
+        return self._steps.last and (not self._begun or self._dropped)
 
     # ---- the training loop ----
 
@@ -164,30 +162,44 @@ class Optimizer(Wrapper):
                 the last step was made already.
             NodeLost: A node of the job died.
         """
-        if closure is not None and (self._by_gradients or not self._steps_locally):
+        if closure is not None and (self._by_gradients or not self._choice.steps_locally):
             raise GeomxError(
                 "step(closure) may compute gradients several times, where each is sent once: call "
                 "closure() and then step(), or use a sync policy that exchanges parameters"
             )
-        self._begin()
+        self._begin(another=False)
+        usable = undo_scale(self)
+        if not usable:
+            super().zero_grad()  # like a dropped batch, for which other workers do not wait
         loss = None
         if closure is not None:
             self.wait()  # optimizers may read parameters before they call it
             loss = self.inner.step(closure)
         check_still_frozen(self._frozen)
         if self._by_gradients and self._syncs and not self._averaged:
-            check_told(self.inner, self._told)
+            check_told(self.inner, self._choice.told)
             self._send_the_rest()
-        self._member.computed()
-        computed_s = self._member.now() - self._since - self._waiting.seconds
+        computed_s = self._computed()
         if self._in_worker and self._syncs:
             if not self._averaged:
                 self._take_sums()
+                usable = True  # the mean, to which this worker may have added nothing
+            if usable:
+                self.inner.step()
+        elif self._choice.steps_locally and closure is None and usable:
             self.inner.step()
-        elif self._steps_locally and closure is None:
-            self.inner.step()
+        self._end(computed_s)
+        return loss
+
+    def _computed(self) -> float:
+        """Note that the step is computed; return the seconds that it took."""
+        self._member.computed()
+        return self._member.now() - self._since - self._waiting.seconds
+
+    def _end(self, computed_s: float) -> None:
+        """End a step, and begin to wait for what it has changed."""
         self._synchronise(computed_s)
-        self._begun = self._averaged = False
+        self._begun = self._averaged = self._dropped = False
         for slot in self._slots:
             slot.forget()
         self._waiting.learn()
@@ -201,11 +213,15 @@ class Optimizer(Wrapper):
                 self._begin()  # which knows whether it is the last one
                 expect(self._waiting, self._slots, self._steps.flights, early=True)
         self._since, self._waiting.seconds = self._member.now(), 0.0
-        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients, as PyTorch does; those that have not been sent count no more."""
+        """Drop the gradients, as PyTorch does.
+
+        Those that have not been sent count no more. After `average`, a backward pass may follow
+        instead of `step`, on all workers.
+        """
         super().zero_grad(set_to_none)
+        self._dropped = self._averaged
         for slot in self._slots:
             slot.withdraw()
 
@@ -213,7 +229,8 @@ class Optimizer(Wrapper):
         """Replace gradients by the mean of all workers' gradients, before `step`.
 
         For operations on the mean, such as ``torch.nn.utils.clip_grad_norm_``; all workers call it
-        in every step. ``grad`` is None if no worker has a gradient.
+        in every step. ``grad`` is None if no worker has a gradient. All may leave the step out,
+        with `zero_grad` and the next backward pass.
 
         Raises:
             GeomxError: Global servers update, or parameters are exchanged; or a gradient was
@@ -251,7 +268,7 @@ class Optimizer(Wrapper):
         """
         self._before_saving()
         self.wait()
-        own = fetched(self._store, type(self.inner).__name__) if self._kept_away else {}
+        own = fetched(self._store, self._choice, type(self.inner).__name__)
         state = {**self.inner.state_dict(), _STATE: {"step": self.made - 1, **own}}
         return self._after_saving(state)
 
@@ -259,6 +276,7 @@ class Optimizer(Wrapper):
         """Load what `state_dict` returned, or a state of the wrapped optimizer.
 
         All workers call it, between two steps; servers continue from their state if it is included.
+        A warning names a state that nobody continues from.
 
         Raises:
             ConfigError: Servers cannot run the optimizer with these numbers.
@@ -273,35 +291,14 @@ class Optimizer(Wrapper):
             self._begun = False
             if self._steps.last:
                 self._waiting.end()
-        self._choose()
-        if self._kept_away and own:
-            restore(self._store, self._server_text, own)
+        self._choice = chosen(self._store, self.inner, self._slots, self._in_worker)
+        restore(self._store, self._choice, own, bool(state["state"]))
+        if not (self._in_worker or self._choice.steps_locally):
+            self.inner.state.clear()  # servers step in its place
         self._store.barrier()
         self._after_loading()
 
     # ---- initialisation ----
-
-    def _choose(self) -> None:
-        """Choose the optimizers of servers and workers; the master worker instructs servers."""
-        member = self._member
-        policy, cluster = member.policy, member.spec.cluster
-        if self._in_worker:
-            if member.late or self._store.rounds:
-                raise GeomxError(NO_WEIGHTS)
-            if not policy.together:
-                name, _ = member.spec.sync
-                raise ConfigError("update", "worker", f"sync={name} updates on the global servers")
-            return
-        keys = {id(slot.parameter): slot.key for slot in self._slots}
-        numbers = translated(self.inner, keys) if self._by_gradients else OF_SCRIPT
-        at_servers, here = chosen_optimizers(cluster, member.selection, numbers)
-        check_optimizer(member.selection, at_servers)
-        self._steps_locally = here is not None
-        if self._by_gradients:
-            self._told, self._kept_away = groups(self.inner), keeps_state(numbers)
-        self._server_text = "" if at_servers is None else optimizer_text(at_servers)
-        if at_servers is not None and self._store.is_master_worker:
-            self._store.instruct("optimizer\n" + self._server_text)
 
     def _introduce(self, named: Mapping[str, torch.Tensor]) -> None:
         """Give every parameter a key, and set it to the first worker's value."""
@@ -317,8 +314,10 @@ class Optimizer(Wrapper):
         self._store.leave()
         self._steps.leave()
 
-    def _begin(self) -> None:
-        """Begin a step, unless it has begun."""
+    def _begin(self, another: bool = True) -> None:
+        """Begin a step, unless it has begun; `another`: one that was left out ends before."""
+        if self._dropped and another:
+            self._end(self._computed())
         if self._begun:
             return
         if self._steps.last and self._store.leaving:
@@ -340,7 +339,7 @@ class Optimizer(Wrapper):
             )
         if not self._by_gradients:
             return  # however many passes: the optimizer here uses the gradients
-        slot.reached()
+        slot.reached(self._averaged)
         if slot.backwards == self._passes and self._overlap and self._syncs:
             self._send_gradient(slot)
 
@@ -377,10 +376,9 @@ class Optimizer(Wrapper):
     def _take_sums(self) -> None:
         """Replace gradients by the mean of all workers'; None if no worker has one."""
         for slot in self._slots:
-            total = torch.empty_like(slot.parameter)
-            self._waiting.timed(slot.key, total)
-            absent = slot.sent is None and self._exchange.absent(slot.key) and not total.any()
-            slot.parameter.grad = None if absent else total.div_(self.workers)
+            value = mean(self._waiting.timed, slot.key, slot.parameter, self.workers)
+            absent = slot.sent is None and self._exchange.absent(slot.key) and not value.any()
+            slot.parameter.grad = None if absent else value
 
     def _synchronise(self, computed_s: float) -> None:
         flights = self._steps.flights

@@ -52,12 +52,21 @@ class Slot:
     version: int = 0
     kept: Place | None = None
 
-    def reached(self) -> None:
+    def reached(self, averaged: bool) -> None:
         """Record that a backward pass has accumulated a gradient.
+
+        Args:
+            averaged: Whether gradients are the mean already.
 
         Raises:
             GeomxError: The one of earlier passes was sent in this step.
         """
+        if averaged:
+            raise GeomxError(
+                f"{self.name} had another backward pass between optimizer.average() and "
+                "optimizer.step(): call step() before, or optimizer.zero_grad() on all workers, "
+                "which leaves the step out"
+            )
         self.backwards += 1
         if self.sent is not None:
             raise GeomxError(

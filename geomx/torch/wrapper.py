@@ -22,6 +22,9 @@ class Wrapper(torch.optim.Optimizer):
         inner: The wrapped optimizer.
     """
 
+    # `torch.amp.GradScaler` calls every step, and leaves the scale to it: see `geomx.torch.amp`.
+    _step_supports_amp_scaling = True
+
     def __init__(self, inner: torch.optim.Optimizer) -> None:
         # PyTorch's constructor would create groups and a state of its own, and is not called. This
         # creates the lists of hooks, and has `step` call those around it.
