@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -131,6 +132,46 @@ def test_keys_that_would_not_be_exchanged_are_refused(given: str, sentence: str)
             rhythm.exchange({key: np.ones(3, np.float32) for key in given})
 
     laws.everyone(train, {"east": 1}, ("diloco", {"tau": 1}))
+
+
+@pytest.mark.needs("hfa")
+@pytest.mark.parametrize("sync", RHYTHMS, ids=str)
+@pytest.mark.parametrize("shape", [(4, 3), (6,), (12,)])
+def test_values_of_another_shape_are_refused(
+    sync: tuple[str, dict[str, Any]], shape: tuple[int, ...]
+) -> None:
+    laws = pytest.importorskip("tests.torch_laws")
+
+    def train(store: kv.KVStore) -> None:
+        store.init(["v", "w"], [np.zeros(2), np.zeros((3, 4))])
+        rhythm = store.rhythm(1)
+        next(iter(rhythm))
+        refusal = re.escape(f"key 'w' has shape (3, 4), not {shape}")
+        with pytest.raises(GeomxError, match=refusal):
+            rhythm.exchange({"v": np.zeros(2, np.float32), "w": np.zeros(shape, np.float32)})
+
+    laws.everyone(train, {"east": 1}, sync)
+
+
+@pytest.mark.needs("hfa", "halos")
+@pytest.mark.parametrize("sync", [("hfa", {"k1": 1, "k2": 5}), ("halos", {})], ids=str)
+def test_a_rhythm_ends_with_its_last_step(sync: tuple[str, dict[str, Any]]) -> None:
+    """Its pushes are the last of their keys; a rhythm that has not come so far may be replaced."""
+    laws = pytest.importorskip("tests.torch_laws")
+
+    def train(store: kv.KVStore) -> None:
+        values = {"w": np.zeros(3, np.float32)}
+        store.init("w", values["w"])
+        for step in (rhythm := store.rhythm(9)):
+            rhythm.exchange(values)
+            if step == 2:
+                break
+        for _ in (rhythm := store.rhythm(4)):
+            rhythm.exchange(values)
+        with pytest.raises(GeomxError, match="give rhythm the steps of all epochs together"):
+            store.rhythm(4)
+
+    laws.everyone(train, {"east": 2, "west": 1}, sync)
 
 
 @pytest.mark.needs("hfa")

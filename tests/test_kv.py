@@ -312,6 +312,10 @@ def test_a_barrier_waits_for_the_last(stores: Stores) -> None:
     assert waits[0] <= -0.25
 
 
+class SGD:
+    """An optimizer with a name that MXNet has, too, but of another framework."""
+
+
 def test_invalid_calls_are_errors(alone: kv.KVStore) -> None:
     alone.init(0, np.zeros((2, 3)))
     for mistake, words in (
@@ -333,6 +337,11 @@ def test_invalid_calls_are_errors(alone: kv.KVStore) -> None:
         lambda: kv.create("local"),
         lambda: alone.set_optimizer("adadelta"),
         lambda: alone.set_optimizer("sgd", beta1=0.9),
+        lambda: alone.set_optimizer({"learning_rate": 0.1}),
+        lambda: alone.set_optimizer("sgd", learning_rate=None),
+        lambda: alone.set_optimizer(SGD()),
+        lambda: alone.rhythm(0),
+        lambda: alone.rhythm(-3),
     ):
         with pytest.raises(ConfigError):
             mistake()

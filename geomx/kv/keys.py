@@ -72,13 +72,13 @@ class Keys:
         """Check the shape of an array.
 
         Args:
-            key: An initialised key.
+            key: The key.
             shape: Shape of the array.
 
         Raises:
-            GeomxError: It differs from the shape that `key` was initialised with.
+            GeomxError: It differs from the shape that `key` was initialised with, or it never was.
         """
-        expected = self._entries[key].shape
+        expected = self.entry(key).shape
         if tuple(shape) != expected:
             raise GeomxError(f"key {key!r} has shape {expected}, not {tuple(shape)}")
 

@@ -145,6 +145,15 @@ class ManyKeys(Place):
             else:
                 target[...] = value
 
+    def take_arrivals(self) -> float:
+        """Return the arrival time of the last value that was pulled since the previous call.
+
+        Returns:
+            Seconds since the start of the run; 0.0 if none was pulled.
+        """
+        pulled, self._pulled = self._pulled, set()
+        return max((self.exchange.wait(key) for key in pulled), default=0.0)
+
     def lending(self, key: Any, filled: Any) -> AbstractContextManager[None]:
         """Have arrays pushed without a copy, if they change only when their answers are in.
 

@@ -250,12 +250,22 @@ class KVStore(ManyKeys):
         """Plan when this worker exchanges parameters, for jobs whose workers update by themselves.
 
         Args:
-            steps: Local steps to make; if they are planned by speed, those of the slowest worker.
+            steps: Local steps to make, of all epochs; if they are planned by speed, those of the
+                slowest worker.
 
         Returns:
             The steps; ``due()`` says whether to exchange after one, ``scale`` is the factor on what
             is pushed, and ``exchanged()`` ends the exchange.
+
+        Raises:
+            ConfigError: `steps` is less than 1.
+            GeomxError: The last step of an earlier rhythm was made.
         """
+        if self.last:
+            raise GeomxError(
+                "the last step of this store's rhythm was made, and no key is pushed after it: "
+                "give rhythm the steps of all epochs together"
+            )
         self._rhythm = SyncSteps(self, steps)
         if self._rounds:
             self._rhythm.resume(self._rounds)
@@ -371,15 +381,6 @@ class KVStore(ManyKeys):
         """
         self.exchange.pull(entry.key, out, priority=priority)
         self._pulled.add(entry.key)
-
-    def take_arrivals(self) -> float:
-        """Return the arrival time of the last value that was pulled since the previous call.
-
-        Returns:
-            Seconds since the start of the run; 0.0 if none was pulled.
-        """
-        pulled, self._pulled = self._pulled, set()
-        return max((self.exchange.wait(key) for key in pulled), default=0.0)
 
     def _admit(self, keys: Sequence[tuple[Key, tuple[int, ...]]]) -> list[Entry]:
         """Declare new keys to the loop."""

@@ -30,6 +30,7 @@ _NUMBERS = {
     "dcasgd": ("momentum", "lamda"),
 }
 _BOUNDS = ("clip_gradient", "clip_weights")
+_FOR_EXAMPLE = "{'name': 'sgd', 'learning_rate': 0.1}"
 
 # The same for MXNet's schedulers.
 _WARMUP = ("warmup_steps", "warmup_begin_lr", "warmup_final_lr")
@@ -182,12 +183,13 @@ def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str,
         options: Options for a name or a dict.
 
     Raises:
-        ConfigError: The core has no such optimizer or schedule.
+        ConfigError: The core has no such optimizer or schedule, there is no name, or an option is
+            not a number.
     """
     if isinstance(optimizer, str):
-        return {"name": optimizer, **options}
+        return _checked({"name": optimizer, **options})
     if isinstance(optimizer, Mapping):
-        return {**optimizer, **options}
+        return _checked({**optimizer, **options})
     name = type(optimizer).__name__.lower()
     if name == "test":  # used by MXNet's own tests: adds what is pushed
         numbers = {"learning_rate": 1.0, "rescale_grad": -optimizer.rescale_grad}
@@ -199,6 +201,13 @@ def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str,
             name,
             f"global servers run only {known}; use one of them, or update on the workers",
         )
+    if not hasattr(optimizer, "param_dict"):
+        raise ConfigError(
+            "optimizer",
+            f"{type(optimizer).__module__}.{type(optimizer).__name__}",
+            f"no optimizer of MXNet; give a name and numbers, such as {_FOR_EXAMPLE}, or wrap an "
+            "optimizer of PyTorch in geomx.torch.Optimizer",
+        )
     numbers = {
         option: getattr(optimizer, attribute, None)
         for option, attribute in attributes_of(optimizer).items()
@@ -208,6 +217,23 @@ def optimizer_numbers(optimizer: Any, options: Mapping[str, float]) -> dict[str,
         if value is None or (option in _BOUNDS and not value):
             del numbers[option]
     return {"name": name, **numbers, **_multipliers(optimizer)}
+
+
+def _checked(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Return a name and numbers, after checking that they are.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    if not isinstance(numbers.get("name"), str):
+        raise ConfigError("optimizer.name", numbers.get("name"), f"needed, as in {_FOR_EXAMPLE}")
+    for option, value in numbers.items():
+        try:
+            if option != "name":
+                float(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"optimizer.{option}", value, "must be a number") from error
+    return numbers
 
 
 def attributes_of(optimizer: Any) -> dict[str, str]:

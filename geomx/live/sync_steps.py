@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from geomx.errors import GeomxError
+from geomx.errors import ConfigError, GeomxError
 from geomx.live.exchange import Exchange, received
 from geomx.live.member import Member
 from geomx.plugin.parts import as_vector
@@ -70,6 +70,10 @@ class Store(Protocol):
         """Look a key up."""
         ...
 
+    def check_shape(self, key: Key, shape: Sequence[int]) -> None:
+        """Check the shape of an array for a key."""
+        ...
+
     def send(self, entry: Any, value: Any, priority: int) -> None:
         """Contribute to a key."""
         ...
@@ -89,9 +93,14 @@ class SyncSteps:
     Args:
         store: The worker's store.
         steps: Number of local steps; of the slowest worker, if the algorithm plans steps by speed.
+
+    Raises:
+        ConfigError: `steps` is less than 1.
     """
 
     def __init__(self, store: Store, steps: int) -> None:
+        if steps < 1:
+            raise ConfigError("steps", steps, "must be 1 or more")
         self._store = store
         member = store.member
         member.plans(steps)
@@ -160,8 +169,8 @@ class SyncSteps:
                 which answers are written.
 
         Raises:
-            GeomxError: No step has begun, a key is missing among `values`, or the algorithm adds up
-                gradients of several workers.
+            GeomxError: No step has begun, a key is missing among `values`, a value has another
+                shape than its key, or the algorithm adds up gradients of several workers.
             NodeLost: An answer will never arrive.
         """
         member = self._store.member
@@ -200,7 +209,10 @@ class SyncSteps:
         return self._trained[position]
 
     def _check_complete(self, values: Mapping[Key, Any]) -> None:
-        """Check that an exchange has the keys that were noted, and others only where they count."""
+        """Check that an exchange has the keys that were noted, and others only where they count.
+
+        All values have the shapes of their keys.
+        """
         noted = self._trained or ()
         for name in noted:
             if name not in values:
@@ -214,6 +226,8 @@ class SyncSteps:
                 f"key {late!r} was not initialised before the first step, when the algorithm chose "
                 "what to exchange: initialise all parameters before `for step in rhythm:`"
             )
+        for name, array in values.items():
+            self._store.check_shape(name, array.shape)
 
     def _apply(self, flights: Flights, answers: Iterable[Answer]) -> None:
         """Write answers into the parameters."""
