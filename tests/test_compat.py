@@ -388,3 +388,37 @@ def test_a_process_that_fails_ends_the_job(tmp_path: Path, digits: Path) -> None
     assert done.returncode == 1
     assert "failed" in done.stderr
     assert "Traceback" not in done.stderr.splitlines()[-1]
+
+
+STATES = """
+import mxnet as mx
+net = mx.gluon.nn.Dense(1, in_units=2)
+net.initialize(mx.init.One())
+trainer = mx.gluon.Trainer(
+    net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore="dist_sync"
+)
+store = mx.kv.create("dist_sync")
+def step():
+    with mx.autograd.record():
+        loss = net(mx.nd.ones((2, 2))).sum()
+    loss.backward()
+    trainer.step(2)
+step()
+if store.is_master_worker:
+    trainer.save_states("states")
+store.barrier()
+trainer.load_states("states")
+step()
+trainer.set_learning_rate(0.01)
+try:
+    step()
+except mx.base.MXNetError as error:
+    print("refused:", error)
+"""
+
+
+@pytest.mark.slow
+def test_states_of_servers_and_changed_options_are_as_documented(tmp_path: Path) -> None:
+    done = flat(tmp_path, STATES)
+    assert done.returncode == 0, done.stderr
+    assert "refused: learning_rate of the optimizer was changed from 0.1 to 0.01" in done.stdout

@@ -113,14 +113,26 @@ def test_a_schedule_that_was_given_at_the_start_is_no_change(store: KVStore) -> 
     assert np.allclose(found, expected, rtol=1e-6)
 
 
-def test_servers_may_be_told_again(store: KVStore) -> None:
+@pytest.mark.parametrize("by_name", [False, True])
+def test_servers_may_be_told_again(store: KVStore, by_name: bool) -> None:
+    """Also by a script whose Trainer has created its store itself, which is the same one."""
+
     def tells(trainer: Any) -> None:
         trainer.set_learning_rate(0.0)
         store.set_optimizer(trainer.optimizer)
 
     _, expected = trained(None, _rate, optimizer={"momentum": 0.0})
-    _, found = trained(store, tells, optimizer={"momentum": 0.0})
+    kvstore = "dist_sync" if by_name else store
+    _, found = trained(kvstore, tells, optimizer={"momentum": 0.0})
     assert np.allclose(found, expected, rtol=1e-6)
+
+
+def test_a_process_has_one_store(store: KVStore) -> None:
+    assert mx.kv.create("dist_sync") is store
+    store.close()
+    other = mx.kv.create("dist_sync")
+    assert other is not store
+    other.close()
 
 
 def test_async_stores_are_not_told_to_update_on_workers() -> None:

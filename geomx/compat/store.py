@@ -18,11 +18,11 @@ import numpy as np
 from geomx import mxnet
 from geomx.compat.membership import Membership
 from geomx.errors import ConfigError
+from geomx.kv import states
 from geomx.kv import store as kv
-from geomx.kv.values import devices, optimizer_numbers, pairs
+from geomx.kv.values import devices, pairs
 from geomx.live.mxnet_exchange import EngineExchange
 from geomx.mxnet.arrays import initial, mx
-from geomx.plugin.parts import optimizer_text
 
 NAMES = (*kv.TYPES, "dist_device_async", "dist", "dist_sync_device", "dist_async_device")
 """All names of distributed stores in MXNet and GeoMX."""
@@ -80,17 +80,18 @@ class CompatStore(mxnet.KVStore):
             self._membership.introduce(each, values, dtype)
 
     def set_optimizer(self, optimizer: Any) -> None:
-        """Let the global servers update the weights; has an effect in the master worker only.
+        """Let the global servers update the weights.
+
+        The master worker tells them; all workers take note of what they are told.
 
         Args:
             optimizer: An optimizer of MXNet.
         """
-        if not self._membership.master:
-            return
-        if self._joined is not None:
+        if self._membership.master and self._joined is not None:
             self._joined.set_optimizer(optimizer)
-            return
-        self._membership.instruct("optimizer\n" + optimizer_text(optimizer_numbers(optimizer, {})))
+        elif self._membership.master:
+            self._membership.instruct("optimizer\n" + states.text_of(optimizer))
+        self._note(optimizer)
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
         """Compress pushes of parties; has an effect in the master worker only.

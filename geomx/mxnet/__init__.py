@@ -202,6 +202,10 @@ class KVStore(mx.kvstore.KVStore):
         if self._store.is_master_worker:
             self._settle()  # MXNet's engine may not have sent earlier pushes, which precede it
         self._store.set_optimizer(optimizer)
+        self._note(optimizer)
+
+    def _note(self, optimizer: Any) -> None:
+        """Take note of what the global servers were told."""
         self._updater = SimpleNamespace(optimizer=optimizer)
         self._told = Told(optimizer, self._type)
 
@@ -308,6 +312,9 @@ class KVStore(mx.kvstore.KVStore):
         return value
 
 
+_made: list[KVStore] = []  # the last store that `create` has made
+
+
 def create(type: str = kv.TYPES[0]) -> KVStore:
     """Return the key-value store of this worker; ``mx.kv.create`` does so for `geomx.kv`'s types.
 
@@ -334,10 +341,13 @@ def create(type: str = kv.TYPES[0]) -> KVStore:
         >>> store.close()
     """
     store = joining.create(type)
+    if _made and _made[-1]._store is store:
+        return _made[-1]
     if not isinstance(store.exchange, EngineExchange):
         engine = SimulatedEngineExchange if store.member.virtual else EngineExchange
         store.use(engine(store.member.loop))
     face = KVStore(store, type)
+    _made[:] = [face]
     atexit.register(face.close)
     return face
 
