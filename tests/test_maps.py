@@ -244,6 +244,33 @@ def test_invalid_options_are_refused(
     assert "\n" not in str(caught.value)
 
 
+def test_a_graph_in_memory_is_read_like_a_file() -> None:
+    """A link without a bandwidth is no unlimited link."""
+    with pytest.raises(ConfigError, match="link 0 - 1 has no bandwidth_mbps"):
+        read_network(ring(4))
+    assert read_network(ring(4, LinkSpeedRaw=1e9)).graph.edges["0", "1"]["bandwidth_mbps"] == 1000
+    filled = ring(4)
+    filled.graph["fill"] = {"mbps": 70}
+    assert read_network(filled).graph.edges["1", "0"]["bandwidth_mbps"] == 70
+    complete = read_network(filled).graph
+    assert dict(read_network(complete).graph.adj) == dict(complete.adj)
+    del complete.edges["0", "1"]["bandwidth_mbps"]
+    with pytest.raises(ConfigError, match="edge 0 -> 1 has no bandwidth_mbps"):
+        read_network(complete)
+
+
+def test_parallel_links_have_the_larger_jitter_and_the_shorter_queue() -> None:
+    graph = ring(4, bandwidth_mbps=5, delay_ms=1, jitter_ms=3, queue_ms=40)
+    both = nx.MultiGraph(graph)
+    both.add_edge(0, 1, bandwidth_mbps=5, delay_ms=2, jitter_ms=7, queue_ms=20)
+    both.add_edge(1, 2, bandwidth_mbps=5, delay_ms=2)
+    edges = read(both).graph.edges
+    found = [[edges[edge].get(key) for key in ("jitter_ms", "queue_ms")] for edge in edges]
+    assert found.count([7, 20]) == 2
+    assert [edges["1", "2"][key] for key in ("jitter_ms", "queue_ms")] == [3, 40]
+    assert edges["0", "1"]["jitter_ms"] == 7
+
+
 def test_odd_labels_become_names_of_one_line() -> None:
     names = [("", "node 0"), ("A\nB ", "A B")]
     graph = ring(4, bandwidth_mbps=5)

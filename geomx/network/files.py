@@ -68,7 +68,7 @@ def read_network(source: Mapping[str, Any] | nx.Graph | str | Path) -> Cluster:
     options: Mapping[str, Any] = {}
     if isinstance(source, nx.Graph):
         name = source.graph.get("name")
-        source = {**to_node_link(source), "directed": source.is_directed(), "name": name}
+        source = {**_node_link_of(source), "directed": source.is_directed(), "name": name}
     if isinstance(source, Mapping) and source.get("file"):
         options, source = source, str(source["file"])
     if isinstance(source, Mapping):
@@ -159,16 +159,24 @@ def to_node_link(graph: nx.DiGraph) -> dict[str, Any]:
     Returns:
         A dictionary with ``nodes``, ``links`` and the graph's attributes.
     """
-    links = []
-    for source, target, data in graph.edges(data=True):
-        unlimited = {} if "bandwidth_mbps" in data else {"unlimited": True}
-        links.append({"source": source, "target": target, **data, **unlimited})
+    content = _node_link_of(graph)
+    for link in content["links"]:
+        if "bandwidth_mbps" not in link:
+            link["unlimited"] = True
+    return content
+
+
+def _node_link_of(graph: nx.Graph) -> dict[str, Any]:
+    """Return a graph as node-link data, with the attributes that it has."""
     return {
         "directed": True,
         "multigraph": False,
         "graph": dict(graph.graph),
         "nodes": [{"id": node, **data} for node, data in graph.nodes(data=True)],
-        "links": links,
+        "links": [
+            {"source": source, "target": target, **data}
+            for source, target, data in graph.edges(data=True)
+        ],
     }
 
 

@@ -13,8 +13,9 @@ fast, and never with what delay. This module turns such a graph into the long fo
   a length it is ``fill.delay_ms``; otherwise the link is refused by name.
 * A directed link without a counterpart is used in both directions: graph editors save lines as
   directed edges, and no such map means a city that can only be left.
-* Parallel links are merged: the sum of their bandwidths, the shortest delay, the largest loss.
-  Self-loops are dropped, and of a graph that is not connected only the largest component is kept.
+* Parallel links are merged: the sum of their bandwidths, the shortest delay, the largest loss and
+  jitter, the shortest queue. Self-loops are dropped, and of a graph that is not connected only the
+  largest component is kept.
 """
 
 from __future__ import annotations
@@ -244,6 +245,12 @@ def _add(graph: nx.DiGraph, source: str, target: str, data: Mapping[str, Any]) -
     there["delay_ms"] = min(delays)
     losses = (probability(edge.get("loss", 0.0), f"loss of {what}") for edge in (there, data))
     there["loss"] = max(losses)
+    for key, of_two in (("jitter_ms", max), ("queue_ms", min)):
+        times = [
+            milliseconds(edge[key], f"{key} of {what}") for edge in (there, data) if key in edge
+        ]
+        if times:
+            there[key] = of_two(times)
 
 
 def _largest_part(graph: nx.DiGraph) -> nx.DiGraph:
