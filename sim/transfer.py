@@ -18,14 +18,15 @@ import networkx as nx
 
 from geomx import _core
 from geomx.errors import ConfigError
+from geomx.network.links import CONGESTION, PAYLOAD_SHARE
 from geomx.network.schedules import EDGE_CHANGES, check_changes, schedule
 from geomx.network.validators import NetworkError
 from geomx.network.warnings import warn_of_uneven_round_trips
+from geomx.options.schema import TcpOptions
 
 MODELS = ("tcp", "maxmin", "LV08", "CM02")
-CONGESTION = ("bbr", "cubic", "reno")
-WINDOW_BYTES = 2.75e6  # effective window of a default Linux sender (4 MiB tcp_wmem)
-PAYLOAD_SHARE = 1448 / 1500  # payload bytes per byte on an edge: full TCP/IPv4 frames
+WINDOW_BYTES = float(TcpOptions().window_bytes)
+"""Effective window of a default Linux sender (4 MiB tcp_wmem)."""
 
 Node = Hashable
 Pair = tuple[Node, Node]

@@ -139,7 +139,7 @@ ROOMS = {
     "network": "cluster errors options terminal yaml_files",
     "plugin": "cluster errors events limits options workload",
     "experiment": "cluster errors limits network options plugin scenario version workload",
-    "scenario": "cluster errors options yaml_files",
+    "scenario": "cluster errors network options yaml_files",
     "training": "cluster errors plugin",
     "workloads": "errors frameworks options plugin workload yaml_files",
     "results": "cluster errors network terminal version",

@@ -16,6 +16,9 @@ from geomx.options.schema import TcpOptions
 
 Edge = tuple[str, str]
 
+CONGESTION = ("bbr", "cubic", "reno")
+"""Congestion controls that the model knows."""
+
 PAYLOAD_SHARE = 1448 / 1500
 """Payload bytes per byte on an edge: full TCP/IPv4 frames with timestamps."""
 

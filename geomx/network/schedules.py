@@ -88,7 +88,8 @@ def check_changes(edge: str, data: dict[str, Any], folder: Path) -> None:
         data["trace"] = _trace(data["trace"], f"trace of {edge}", folder)
         first_s, nominal = data["trace"][0]
         if first_s > 0 and "bandwidth_mbps" not in data and "unlimited" not in data:
-            refuse(f"trace of {edge} begins at {first_s:g} s; set bandwidth_mbps for before")
+            remedy = "set bandwidth_mbps (of a site: uplink_mbps or downlink_mbps) for before"
+            refuse(f"trace of {edge} begins at {first_s:g} s; {remedy}")
         nominal = nominal or max(mbps for _, mbps in data["trace"])
     if "redraw" in data:
         data["redraw"] = _redraw(data["redraw"], f"redraw of {edge}")

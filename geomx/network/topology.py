@@ -27,6 +27,7 @@ from geomx.network.validators import (
     bandwidth,
     check_place,
     milliseconds,
+    passes_twice,
     probability,
     refuse,
     spelt,
@@ -41,9 +42,8 @@ MOST_WAYS = 100
 
 NODE_ATTRIBUTES = ("kind", "party", "speed", "transit", STEPS)
 # `unlimited` marks an edge that has no bandwidth_mbps on purpose; see `to_node_link`.
-EDGE_ATTRIBUTES = (
-    "bandwidth_mbps", "delay_ms", "loss", "jitter_ms", "queue_ms", "unlimited", *EDGE_CHANGES,
-)  # fmt: skip
+_OF_EDGES = ("bandwidth_mbps", "delay_ms", "loss", "jitter_ms", "queue_ms", "unlimited")
+EDGE_ATTRIBUTES = (*_OF_EDGES, *EDGE_CHANGES)
 
 
 def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
@@ -234,7 +234,7 @@ def _check_paths(graph: nx.DiGraph) -> None:
     ways = [[str(node) for node in way] for way in given]
     ends = [(way[0], way[-1]) for way in ways if way]
     for way in ways:
-        if len(set(way)) < max(len(way), 2) or ends.count((way[0], way[-1])) > 1:
+        if len(way) < 2 or passes_twice(way) or ends.count((way[0], way[-1])) > 1:
             refuse(
                 f"paths: {' - '.join(way)} must join two different nodes and be the only such path"
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from geomx.errors import near
@@ -123,7 +123,7 @@ def not_negative(value: Any, what: str) -> float:
     """
     result = number(value, what)
     if not 0 <= result < math.inf:
-        refuse(f"{what} is {value}; it must be 0 or more")
+        refuse(f"{what} is {value}; it must be 0 or more{', and finite' * (result > 0)}")
     return result
 
 
@@ -226,6 +226,15 @@ def count(value: Any, what: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         refuse(f"{what} is {value}; it must be a whole number, {least} or more")
     return value
+
+
+def passes_twice(way: Sequence[str]) -> bool:
+    """Return whether a way passes a node more than once.
+
+    Args:
+        way: Its nodes, in order.
+    """
+    return len(set(way)) < len(way)
 
 
 def table(value: Any, where: str) -> Mapping[str, Any]:

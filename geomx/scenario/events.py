@@ -12,6 +12,7 @@ from annotated_types import Interval
 
 from geomx.cluster import Cluster
 from geomx.errors import ConfigError, near
+from geomx.network.validators import LEAST_MBPS, MOST_MBPS, MOST_MS
 from geomx.options.parsing import build_options
 from geomx.scenario.places import find_edge, find_place
 from geomx.scenario.programs import SUFFIX
@@ -33,9 +34,6 @@ TIMES = ("at_s", "at_iteration", "every_s")
 
 LONGEST_S = 1_000_000_000
 """The clock's limit: the fabric takes longer times as for ever (``runtime_cpp/core/types.h``)."""
-
-LEAST_MBPS, MOST_MBPS = 1e-6, 1e9
-"""Limits of bandwidths, as in network files."""
 
 MOST_ITERATIONS = 2**32 - 1
 """Messages number local steps in 32 bits."""
@@ -99,7 +97,7 @@ class ScenarioEvent:
     for_s: Annotated[float | None, Interval(gt=0, le=LONGEST_S)] = None
     restart_s: Annotated[float | None, Interval(gt=0, le=LONGEST_S)] = None
     mbps: Annotated[float | None, Interval(ge=0, le=MOST_MBPS)] = None
-    delay_ms: Annotated[float | None, Interval(ge=0, le=1e9)] = None
+    delay_ms: Annotated[float | None, Interval(ge=0, le=MOST_MS)] = None
     loss: Annotated[float | None, Interval(ge=0, lt=1)] = None
     bytes: Annotated[float | None, Interval(gt=0, le=MOST_BYTES)] = None
     times: Annotated[float | None, Interval(gt=0, le=MOST_TIMES)] = None

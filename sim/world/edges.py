@@ -11,13 +11,13 @@ from networkx.classes.reportviews import OutEdgeView
 
 from geomx.errors import near
 from geomx.network.schedules import EDGE_CHANGES
+from geomx.network.validators import MOST_MS
 from geomx.scenario.places import Edge, find_edge
 
 Change = Callable[[Edge, dict[str, Any]], None]
 
 MBPS, DELAY, LOSS, UP = "bandwidth_mbps", "delay_ms", "loss", "up"
 SETTABLE = (MBPS, DELAY, LOSS, UP)
-LONGEST_MS = 1e9
 
 
 class EdgeData(dict[str, Any]):
@@ -102,7 +102,7 @@ def checked(edge: Edge, values: Mapping[str, Any]) -> dict[str, Any]:
             number = math.nan
         most, bound = {
             MBPS: (math.inf, "0 or more Mbit/s; math.inf is no limit"),
-            DELAY: (LONGEST_MS, f"0 to {LONGEST_MS:g} ms"),
+            DELAY: (MOST_MS, f"0 to {MOST_MS:,.0f} ms, which is an hour"),
             LOSS: (math.nextafter(1.0, 0.0), "at least 0 and below 1, the share of packets"),
         }[name]
         if not 0 <= number <= most:
