@@ -442,6 +442,11 @@ def attempts() -> dict[str, tuple[Callable[[World], object], str]]:
             lambda w: w.wan.transfer("party0", "hub", 1, congestion="vegas"), "one of bbr, cubic"
         ),
         "path": (lambda w: w.wan.set_path(["party0"]), "two nodes or more"),
+        "loop": (
+            lambda w: w.wan.set_path(["party0", "party0/wan", "party0"]),
+            "passes no node twice, unlike party0 - party0/wan - party0",
+        ),
+        "delay": (lambda w: w.wan.set("party0", "hub", delay_ms=4e6), "must be 0 to 3,600,000 ms"),
         "seconds": (lambda w: w.seconds(-1), "seconds=-1: must be 0 or more"),
         "process": (lambda w: w.process(attempts), "call the function"),  # type: ignore[arg-type]
         "node": (lambda w: w.nodes["party0/worker9"], "there is no node party0/worker9"),

@@ -89,6 +89,27 @@ def test_a_planned_outage_is_no_way(on_triangle: Build) -> None:
     assert ways == [AROUND, STRAIGHT]
 
 
+@pytest.mark.parametrize("routing", ["shortest", "widest"])
+def test_ways_are_chosen_by_the_routing_of_the_network(act: Build, routing: str) -> None:
+    """By the bandwidths at present: 50 Mbit/s from 1 s to 5 s, where the way around has 60."""
+    graph, ways = triangle(), []
+    for edge in (("F", "H"), ("H", "F")):
+        graph.edges[edge]["trace"] = [[0, 80], [1, 50], [5, 70]]
+    for edge in (("F", "X"), ("X", "F"), ("X", "H"), ("H", "X")):
+        graph.edges[edge]["bandwidth_mbps"] = 60
+    graph.graph["routing"] = routing
+
+    def process(world: World) -> Process:
+        for until_s in (0, 2, 6):
+            yield world.env.timeout(world.seconds(until_s - world.now_s))
+            world.wan.reroute()
+            ways.append(world.wan.path("F", "H"))
+
+    program = lambda world: world.process(process(world)) and None  # noqa: E731
+    act(program, 4_000_000, iterations=2, network=geomx_network(graph))
+    assert ways == [STRAIGHT, AROUND if routing == "widest" else STRAIGHT, STRAIGHT]
+
+
 def test_an_edge_that_was_down_follows_its_trace_again(on_triangle: Build) -> None:
     """It has gone on meanwhile; what is up or down already does not change."""
     mbps, heard = [], []

@@ -14,8 +14,10 @@ import networkx as nx
 from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.events import EdgeChanged
+from geomx.network.links import CONGESTION
 from geomx.network.schedules import BYTES_PER_MBIT, EDGE_CHANGES
 from geomx.network.sharing import last_class
+from geomx.network.validators import passes_twice
 from geomx.scenario.places import Edge, find_edge, find_place
 from geomx.sim.protocols import ARRIVED, Notice, Running
 from geomx.sim.world.edges import DELAY, LOSS, MBPS, UP, EdgeData, WanEdges, checked
@@ -23,8 +25,6 @@ from geomx.sim.world.readings import WanReadings
 from geomx.sim.world.transfers import Transfer
 from geomx.sim.world.ways import Ways
 from geomx.training.pace import NS
-
-CONGESTION = ("bbr", "cubic", "reno")
 
 
 class Wan(WanReadings):
@@ -129,27 +129,35 @@ class Wan(WanReadings):
             nodes: Names of consecutive nodes.
 
         Raises:
-            ValueError: Two consecutive nodes have no edge.
+            ValueError: Two consecutive nodes have no edge, or a node is passed twice.
         """
         if len(nodes) < 2:
             raise ValueError(f"a path has two nodes or more, not {list(nodes)}")
         edges = [find_edge(self, *hop) for hop in pairwise(nodes)]
         way = [edges[0][0], *(target for _, target in edges)]
+        if passes_twice(way):
+            raise ValueError(f"a path passes no node twice, unlike {' - '.join(way)}")
         others = [path for path in self.graph["paths"] if (path[0], path[-1]) != (way[0], way[-1])]
         self._move(paths=[*others, way])
 
     def reroute(self) -> int:
-        """Let everything take the way of the shortest delay over edges that carry anything now.
+        """Let everything take the network's way over edges that carry anything now.
 
-        Where there is none, the way stays; of two nodes between which nothing is sent, the last one
-        that was used or asked for, or that of the start. Ways of `set_path` and of the network's
-        ``paths`` are replaced.
+        That is the one of the shortest delay, or by the network's ``routing`` and the present
+        bandwidths. Where there is none, the way stays; of two nodes between which nothing is sent,
+        the last one that was used or asked for, or that of the start. Ways of `set_path` and of the
+        network's ``paths`` are replaced.
 
         Returns:
             The number of links between two nodes whose way has changed.
         """
-        usable = nx.subgraph_view(self, filter_edge=lambda *edge: self.mbps(*edge) > 0)
-        return self._move(nx.DiGraph(usable), [])
+        usable = nx.DiGraph()
+        usable.add_nodes_from(self.nodes(data=True))
+        for source, target, data in self.edges(data=True):
+            mbps = self.mbps(source, target)
+            if mbps > 0:
+                usable.add_edge(source, target, **{**data, MBPS: mbps})
+        return self._move(usable, [])
 
     def _move(self, graph: nx.DiGraph | None = None, paths: Sequence[Any] = ()) -> int:
         self._ways.known()  # before the paths change
