@@ -52,6 +52,17 @@ class ScriptSteps:
         """Number of steps that have ended."""
         return self._bounds.done
 
+    @property
+    def as_measured(self) -> bool:
+        """Whether computing always takes what its process measures, divided by the worker's speed.
+
+        Otherwise constants, rules of the network, programs, events of a scenario or other work on
+        shared cores decide.
+        """
+        simulation = self._simulation
+        disturbed = simulation.has_world or bool(simulation.experiment.event_schedule)
+        return simulation.computing.measured and simulation.cores is None and not disturbed
+
     # ---- from the worker ----
 
     def compute(self, request: dict[str, Any]) -> Generator[simpy.Event, Any, None]:

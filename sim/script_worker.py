@@ -176,7 +176,8 @@ class ScriptWorker:
         now = self.simulation.env.now
         match op:
             case "start":
-                return {"measured": self.simulation.computing.measured}, b""
+                measured, as_measured = self.simulation.computing.measured, self.local.as_measured
+                return {"measured": measured, "as_measured": as_measured}, b""
             case "declare":
                 self._declare(asked)
             case "init":

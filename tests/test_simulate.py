@@ -20,6 +20,7 @@ from geomx.results.results import Results
 from geomx.runner import simulate_command
 from geomx.sim.computing import Computing
 from geomx.sim.script_members import leaving_allowed
+from geomx.sim.script_worker import ScriptWorker
 from tests.test_tracking import events as scalars
 
 NETWORK = """
@@ -491,3 +492,50 @@ def test_rounds_that_close_early_are_those_of_a_launched_script(
     assert _sent(first) == _sent(second)
     for name, value in first.parameters().items():
         np.testing.assert_array_equal(value, second.parameters()[name])
+
+
+REPORTS = """
+import time, numpy as np, geomx.kv
+store = geomx.kv.create()
+weights = np.zeros(10, np.float32)
+store.init(0, weights)
+for step in (rhythm := store.rhythm(4)):
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    if rhythm.due():
+        store.push(0, weights * rhythm.scale)
+        store.pull(0, out=weights)
+        rhythm.exchanged()
+"""
+
+STRETCHED = {
+    "steps": "network.steps=[{workers:[there],uniform:{low:2,high:2}}]",
+    "slow": "scenario=[{at_s: 0, slow: there/worker0, times: 2, for_s: 100}]",
+    "cores": "costs.cores=1",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.needs("esync")
+@pytest.mark.parametrize("how", STRETCHED)
+def test_a_script_is_told_what_its_computing_takes(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it reports to a coordinator is what the simulation lets pass, not what it measures."""
+    reports: list[tuple[str, int, float]] = []
+    job = ScriptWorker._job
+
+    def listened(worker: ScriptWorker, op: str, asked: dict[str, Any], content: bytes) -> Any:
+        if op == "report":
+            reports.append((worker.spec.name, worker.local.done, asked["values"][1]))
+        return job(worker, op, asked, content)
+
+    monkeypatch.setattr(ScriptWorker, "_job", listened)
+    results = simulated(tmp_path, REPORTS, "+sync=esync", STRETCHED[how], compute="measured")
+    took_s = {(row["worker"], row["iteration"]): row["compute_s"] for row in results.iterations}
+    assert len({worker for worker, *_ in reports}) == 2 and len(reports) >= 4
+    for worker, step, told_s in reports:
+        assert told_s == pytest.approx(took_s[worker, step], rel=0.15)
+        if worker == "there/worker0" and how != "cores" and step > 0:
+            assert told_s > 2 * 0.15  # of 0.2 on its slower machine

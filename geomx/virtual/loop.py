@@ -57,7 +57,8 @@ class VirtualLoop(Requests):
             speed: The worker's, by which measured computing is divided.
         """
         self._speed = speed
-        self._measured = self._ask("start")[0]["measured"]
+        replied, _ = self._ask("start")
+        self._measured, self._own_clock = replied["measured"], replied["as_measured"]
 
     # ---- tensors ----
 

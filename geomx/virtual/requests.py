@@ -95,7 +95,7 @@ class Requests:
         self._later = Computed()  # of it, what was measured but belongs to the next request
         self._pushes: Counter[int] = Counter()
         self._speed = 1.0
-        self._measured = True
+        self._measured = self._own_clock = True
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(path)
@@ -108,10 +108,12 @@ class Requests:
 
     def now(self) -> float:
         """Return the virtual time, in seconds since the start of the run."""
-        if self._measured:
+        if self._own_clock:
             computed_ns = self._computed_ns + self._watch.read().ns
             return (self._now_ns + computed_ns / self._speed) / NS
-        if self._posted:  # only the simulator knows which of it takes time
+        # Only the simulator knows how long this has taken. Where computing is measured, there was
+        # always some since the last reply.
+        if self._measured or self._posted:
             self._ask("now")
         return self._now_ns / NS
 
