@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from geomx import runner
+from geomx.errors import GeomxError
 from geomx.events import NodeActed, TransferEnded, ValueArrived
 from geomx.network.files import read_network
 from geomx.options.schema import FaultOptions
@@ -121,6 +124,57 @@ def test_waiting_for_what_ends_by_itself_is_no_standstill(act: Build, what: str)
     assert not any(idle)
 
 
+OF_OTHERS: dict[str, dict[str, Any]] = {
+    "redraw": {
+        "redraw": {"every_s": 1, "low_mbps": 10, "high_mbps": 20, "links": [["party1", "hub"]]}
+    },
+    "outage": {"outages": [{"site": "party1", "start_s": 1, "end_s": 2, "every_s": 5}]},
+    "failures": {"outages": [{"site": "party1", "mean_up_s": 5, "mean_down_s": 1}]},
+}
+
+
+@pytest.mark.parametrize("how", ["set", "down"])
+@pytest.mark.parametrize("schedule", OF_OTHERS)
+def test_schedules_of_other_edges_do_not_hide_a_standstill(
+    act: Build, schedule: str, how: str
+) -> None:
+    """Bandwidths change for ever, but nothing that waits needs them."""
+    network = short_form(1, 1) | OF_OTHERS[schedule]
+
+    def process(world: World) -> Process:
+        yield world.env.timeout(world.seconds(0.1))
+        values: dict[str, Any] = {"mbps": 0} if how == "set" else {"up": False}
+        world.wan.set("party0", "hub", both=True, **values)
+
+    with pytest.raises(GeomxError, match=r"came to a standstill at 0\.1 s: party0/"):
+        act(started(process), 1_000_000, network=network)
+
+
+def test_a_standstill_is_detected_although_edges_are_read(tmp_path: Path) -> None:
+    """Under a watchdog, which notices that nothing but the readings happens."""
+    redraw = "{every_s: 1, low_mbps: 10, high_mbps: 20, links: [[chengdu, hub]]}"
+    with pytest.raises(GeomxError, match="the simulation came to a standstill at"):
+        runner.run(
+            "workload=tiny", f"+network.redraw={redraw}",
+            "scenario=[{at_s: 0.1, set: [beijing, hub], mbps: 0}]", "sim.edges_every_s=0.1",
+            "runtime.failure_timeout_s=1", f"hydra.run.dir={tmp_path / 'run'}",
+        )  # fmt: skip
+
+
+def test_a_schedule_that_ends_a_wait_is_followed(act: Build) -> None:
+    """Although others change for ever, and a program sets a third edge."""
+    network = short_form(1, 1) | {
+        "redraw": OF_OTHERS["redraw"]["redraw"],
+        "outages": [{"site": "party0", "start_s": 0.05, "end_s": 50}],
+    }
+
+    def program(world: World) -> None:
+        world.wan.set("hub", "party1", mbps=50)
+
+    run = act(program, 1_000_000, network=network, iterations=2)
+    assert 50 < run.results.summary["seconds"] < 60
+
+
 # ---- acts on dead nodes, and on slow ones ----
 
 DEAD = [
@@ -217,3 +271,15 @@ def test_a_slow_worker_is_slow_in_its_next_process(act: Build, restarts: bool) -
     for row in late:
         assert row["compute_s"] == pytest.approx(0.1)
         assert row["end_s"] - row["start_s"] >= 0.1 - 1e-9
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["repeated", "listed"])
+def test_a_node_is_slow_again_at_the_end_of_being_slow(act: Build, again: bool) -> None:
+    """Events that follow each other do not overlap, and so do not multiply."""
+    network = read_network(short_form(1, 1))
+    slow: dict[str, Any] = {"slow": WORKER, "times": 1100, "for_s": 0.5}
+    starts: list[dict[str, Any]] = [{"every_s": 0.5}] if again else [{"at_s": 0.5}, {"at_s": 1}]
+    scenario = read_scenario([slow | start for start in starts], network)
+    run = act(None, 10, network=network, iterations=20, scenario=scenario)
+    took_s = {row["compute_s"] for row in run.results.iterations if row["worker"] == WORKER}
+    assert sorted(took_s) == pytest.approx([0.02, 22])

@@ -157,11 +157,14 @@ class Scenario:
     def acts(self) -> Iterator[Act]:
         """Yield all acts in the order of time; infinitely many if an event repeats.
 
+        Where one event slows a node until another one begins to, the first ends first: only events
+        that overlap multiply.
+
         Those of events with ``at_iteration`` are not among them; see `act`.
         """
         begins = [self._begins(number, event) for number, event in self._numbered]
         ends = [self._ends(number, each) for number, each in self._numbered if each.lasts_s]
-        return heapq.merge(*begins, *ends, key=lambda act: act.at_ns)
+        return heapq.merge(*begins, *ends, key=lambda act: (act.at_ns, act.what != "usual"))
 
     @property
     def dated(self) -> int:
