@@ -63,9 +63,10 @@ inline ConnectionOptions LaneOptions(const LinkOptions& link, Lane lane) {
   options.ramp.congestion = link.congestion;
   if (lane == Lane::kBestEffort) {
     options.ramp.window_limit = kInfinity;
-    options.weight = link.weight;
     const bool last = link.queueing == Queueing::kPriority;
     options.priority_class = last ? link.datagram_class : link.priority_class;
+    // In a queue that serves in the order of arrival, as one connection of the same round trip.
+    options.weight = link.weight * (last ? 1.0 : SharingWeight(link.congestion, link.rtt));
     return options;
   }
   const double streams = link.streams;
