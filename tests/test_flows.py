@@ -452,3 +452,20 @@ def test_a_link_without_bandwidth_never_delivers_and_local_transfers_are_instant
     for model in ("tcp", "maxmin", "CM02", "LV08"):
         ends = transfer_times(graph, [("a", "b", 1, 0), ("a", "a", 1e9, 2.0)], model=model)
         assert ends == [math.inf, 2.0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"redraw": {"every_s": 0.01, "low_mbps": 1, "high_mbps": 2}},
+        {"outages": [{"mean_up_s": 1, "mean_down_s": 1}], "bandwidth_mbps": 2},
+    ],
+)
+def test_bandwidths_of_other_edges_do_not_keep_a_dead_flow_waiting(changes):
+    graph = nx.DiGraph()
+    link(graph, "a", "b", 0)
+    graph.add_edge("a", "c", **changes)
+    graph.add_edge("c", "b", **changes)
+    paths = {("a", "c"): ["a", "c"], ("c", "b"): ["c", "b"]}
+    ends = transfer_times(graph, [("a", "b", 1e6, 0), ("a", "c", 1e6, 0)], paths=paths)
+    assert ends[0] == math.inf and 4 < ends[1] < 100

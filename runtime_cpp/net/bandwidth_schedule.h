@@ -94,6 +94,19 @@ class BandwidthSchedules {
   // The time of the first change that was not applied yet; kNever if there is none.
   Time Next() const { return changes_.empty() ? kNever : changes_.top().at; }
 
+  // The time of the first change that must be applied while messages wait, if all else that will happen
+  // is at `due` or later. Where nothing else will, that is the first change of an edge for which
+  // `limits(edge)`: others cannot let a message leave, and would be followed until the end of time.
+  template <class Limits>
+  Time Next(Time due, Limits&& limits) const {
+    if (due < kNever) return Next();
+    Time next = kNever;
+    for (const auto& [at, index] : changes_.entries()) {
+      if (at < next && limits(schedules_[index].first)) next = at;
+    }
+    return next;
+  }
+
   // Calls `set(edge, bytes_per_s)` with the bandwidth at `now` for every edge that has changed.
   template <class Set>
   void Apply(Time now, Set&& set) {

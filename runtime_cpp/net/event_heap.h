@@ -23,6 +23,7 @@ class IndexedHeap {
 
   bool empty() const { return entries_.empty(); }
   const Entry& top() const { return entries_.front(); }
+  const std::vector<Entry>& entries() const { return entries_; }  // in the order of the heap
 
   // Sets `ids` to the entities whose events are not after `now`, in ascending order.
   void Due(Moment now, std::vector<std::uint32_t>& ids) const {

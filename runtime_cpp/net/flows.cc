@@ -45,7 +45,7 @@ void FlowNetwork::Change(ConnectionId id, const ConnectionOptions& options, Time
   }
   Count(connection, false);
   solver_.MoveStream(id, Configure(connection, options), options.priority_class);
-  connection.ramp.Change(RampOf(connection, options), now);
+  connection.ramp.Change(RampOf(connection, options), !idle, now);
   if (counted) Count(connection, true);
   if (delegated_) {
     options_[id] = options;
@@ -79,6 +79,8 @@ void FlowNetwork::Abort(ConnectionId id, Time now) {
   Touch(id);
   if (delegated_) calls_.push_back({ModelCall::Kind::kCancelled, id});
 }
+
+void FlowNetwork::Retire(ConnectionId id) { Count(connections_.at(id), false); }
 
 std::vector<Hop> FlowNetwork::Configure(Connection& connection, const ConnectionOptions& options) {
   if (!(options.weight > 0.0) || !(options.weight < kInfinity)) {

@@ -92,6 +92,10 @@ class FlowNetwork {
   // Gives up the message of a connection, which is idle afterwards.
   void Abort(ConnectionId connection, Time now);
 
+  // The connection, which has no message, sends nothing more until it is renewed: it is none of those
+  // that meet others in a FIFO queue.
+  void Retire(ConnectionId connection);
+
   // Begins a message of `bytes` of payload on a connection that has none.
   void Start(ConnectionId connection, double bytes, Time now);
 
@@ -140,6 +144,9 @@ class FlowNetwork {
   // Payload bytes of its message that have not left at `now`, at the rate of Rate.
   double Left(ConnectionId connection, Time now) const;
   double Load(EdgeId edge) const;                                        // bytes/s on the edge
+  // Returns true if a message may leave earlier when the edge has more bandwidth, as far as is known
+  // here: of a driver's own model, nothing is.
+  bool Limits(EdgeId edge) const { return delegated_ || solver_.Limits(edge); }
   double Capacity(EdgeId edge) const { return solver_.capacity(edge); }
   Time EdgeDelay(EdgeId edge) const { return delays_.at(edge); }
 
@@ -203,7 +210,8 @@ class FlowNetwork {
   std::vector<Time> delays_;
   std::vector<Use> uses_;                // by edge
   std::vector<EdgeId> paths_;            // of all connections
-  std::vector<int> crossings_;           // by edge: windowed connections over it that ever sent
+  std::vector<int> crossings_;           // by edge: windowed connections over it that ever sent,
+                                         // without those that are retired
   std::vector<Connection> connections_;
   IndexedHeap<Time> events_;
   std::vector<ConnectionId> due_;        // of the last Advance

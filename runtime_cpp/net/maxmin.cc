@@ -60,8 +60,8 @@ void MaxMin::SetHops(Stream& stream, std::span<const Hop> hops, int priority_cla
   }
   std::copy(merged.begin(), merged.end(), hops_.begin() + stream.first_hop);
   stream.priority_class = priority_class;
-  first_class_ = std::min(first_class_, priority_class);
-  classes_ = std::max(classes_, priority_class + 1);
+  const auto place = std::ranges::lower_bound(classes_, priority_class);
+  if (place == classes_.end() || *place != priority_class) classes_.insert(place, priority_class);
 }
 
 void MaxMin::SetCapacity(EdgeId edge, double capacity) {
@@ -93,6 +93,12 @@ double MaxMin::Load(EdgeId edge) const {
     load += Share(member) * streams_[member.stream].rate;
   }
   return load;
+}
+
+bool MaxMin::Limits(EdgeId edge) const {
+  return std::ranges::any_of(edges_[edge].members, [&](const Member& member) {
+    return streams_[member.stream].bottleneck == static_cast<std::int32_t>(edge);
+  });
 }
 
 void MaxMin::Describe(Digest& digest) const {
@@ -169,7 +175,7 @@ void MaxMin::Touch(EdgeId edge) {
 const IdList& MaxMin::Solve() {
   changed_.clear();
   if (!dirty()) return changed_;
-  for (int k = first_class_; k < classes_; ++k) SolveClass(k);
+  for (const int priority_class : classes_) SolveClass(priority_class);
   for (const EdgeId edge : dirty_edges_) edges_[edge].dirty = false;
   for (const StreamId id : dirty_streams_) streams_[id].dirty = false;
   dirty_edges_.clear();
@@ -204,7 +210,7 @@ void MaxMin::SolveClass(int priority_class) {
       if (stream.priority_class != priority_class) continue;
       // The capacity that lower classes leave may have changed, so all streams of higher classes
       // are checked.
-      if (priority_class > first_class_ || stream.bottleneck == static_cast<std::int32_t>(edge)) {
+      if (priority_class > classes_.front() || stream.bottleneck == static_cast<std::int32_t>(edge)) {
         Choose(member.stream);
       }
     }
@@ -214,7 +220,7 @@ void MaxMin::SolveClass(int priority_class) {
     if (!Expand(priority_class)) break;
     if (attempt == kLocalAttempts) ChooseComponent(priority_class);
   }
-  if (priority_class + 1 == classes_) return;
+  if (priority_class == classes_.back()) return;
   for (const StreamId id : chosen_) {
     if (streams_[id].rate == streams_[id].before) continue;
     for (const StreamHop& hop : Hops(streams_[id])) MarkEdge(hop.edge);

@@ -69,6 +69,8 @@ class MaxMin {
   double rate(StreamId stream) const { return streams_[stream].rate; }  // may be infinite
   double capacity(EdgeId edge) const { return edges_[edge].capacity; }
   double Load(EdgeId edge) const;                                       // bytes/s in use
+  // Returns true if the edge decides the rate of a stream: only its capacity can raise that rate.
+  bool Limits(EdgeId edge) const;
   std::size_t edges() const { return edges_.size(); }
 
   // How often a stream's rate was computed, for benchmarks.
@@ -137,7 +139,7 @@ class MaxMin {
   std::vector<Edge> edges_;
   std::vector<Stream> streams_;
   std::vector<StreamHop> hops_;
-  int first_class_ = 0, classes_ = 1;          // those in use: first_class_ <= class < classes_
+  std::vector<int> classes_{0};                // that streams have had, in ascending order
   IdList dirty_edges_, dirty_streams_;
   IdList chosen_;                              // streams
   IdList touched_;                             // edges to check in this class

@@ -161,13 +161,15 @@ class TcpRamp {
     last_ = now;
   }
 
-  // The path, and with it round trip and limits, is another one from now on; the window stays. The
-  // bytes that left until `now` have been reported with `Sent`.
-  void Change(const RampOptions& options, Time now) {
+  // The path, and with it round trip and limits, is another one from now on; the window stays. `busy`:
+  // the connection has data to send, and the bytes that left until `now` have been reported with
+  // `Sent`. Otherwise it stays idle, since the last `End`.
+  void Change(const RampOptions& options, bool busy, Time now) {
     options_.rtt = options.rtt;
     options_.rate_limit = options.rate_limit;
     options_.window_limit = options.window_limit;
     limited_ = options_.rtt >= kLocalRtt && options_.window_limit < kInfinity;
+    if (!busy) return;
     last_ = now;
     round_start_ = std::max(round_start_, now - options_.rtt + 1);  // the round has not ended yet
   }

@@ -232,8 +232,9 @@ std::vector<double> TcpTransfers(const std::vector<TransferEdge>& edges,
   };
   for (;;) {
     const Time begin = next < order.size() ? Nanoseconds(begins[order[next]]) : kNever;
-    const Time change = under_way > 0 ? schedules.Next() : kNever;
-    const Time now = std::min({network.NextEvent(), begin, change});
+    const Time due = std::min(network.NextEvent(), begin);
+    const auto limits = [&](EdgeId edge) { return network.Limits(edge); };
+    const Time now = under_way > 0 ? std::min(due, schedules.Next(due, limits)) : due;
     if (now == kNever) break;
     schedules.Apply(now, [&](EdgeId edge, double rate) { network.SetCapacity(edge, rate, now); });
     completed.clear();

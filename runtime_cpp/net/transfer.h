@@ -67,7 +67,7 @@ struct TcpModel {
 };
 
 // Finish times in seconds, in the order of `transfers`; infinite for a flow that never ends (an edge
-// of capacity 0). Throws std::invalid_argument for sizes or starts that are negative, and for a
+// of capacity 0 for good). Throws std::invalid_argument for sizes or starts that are negative, and for a
 // bandwidth that changes where the model has none.
 std::vector<double> FluidTransfers(const std::vector<TransferEdge>& edges,
                                    const std::vector<TransferRoute>& routes,

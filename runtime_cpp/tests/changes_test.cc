@@ -1,5 +1,6 @@
 // Connections that change while they send: the rest of a message continues on another way or with
 // another share, and a connection of something that has ended may be another one's.
+#include <algorithm>
 #include <stdexcept>
 #include <vector>
 
@@ -108,4 +109,30 @@ TEST(changes_an_aborted_connection_leaves_its_share_and_can_be_renewed) {
     refused = true;
   }
   CHECK(refused);
+}
+
+// Although a program may change an edge every 100 ms that nothing uses.
+TEST(changes_an_idle_connection_stays_idle) {
+  for (const Congestion congestion : {Congestion::kBbr, Congestion::kCubic}) {
+    Time ends[2];
+    for (const bool changes : {false, true}) {
+      FlowNetwork network;
+      ConnectionOptions options;
+      options.path = {network.AddEdge(1e9, 50 * kMillisecond)};
+      options.ramp.congestion = congestion;
+      options.ramp.window_limit = 1e6;
+      const ConnectionId connection = network.AddConnection(options);
+      network.Start(connection, 5e7, 0);
+      Time now = Completion(network);
+      network.NextEvent();
+      CHECK(network.Ramp(connection).window() >= 1e6);
+      for (const Time start = now + 10 * kSecond; now < start;) {
+        now = std::min(start, now + 100 * kMillisecond - 1);
+        if (changes) network.Change(connection, options, now);
+      }
+      network.Start(connection, 3e6, now);
+      ends[changes] = Completion(network);
+    }
+    CHECK_EQ(ends[1], ends[0]);
+  }
 }

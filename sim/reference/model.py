@@ -18,16 +18,13 @@ class ReferenceModel(WanModel):
         super().begin(wire)
         self._numbers: dict[WanConnection, int] = {}  # in the order of their first messages
         self._order: list[WanConnection] = []
-        self._latest: dict[int, int] = {}  # by the connection's number in the fabric
         capacities = [edge.bytes_per_s for edge in wire.edges]
         self._wan = ReferenceWan(wire.env, capacities, self._left, self._rated, wire.fifo)
 
     def start(self, connection: WanConnection, size_bytes: float) -> None:
         """See `WanModel.start`."""
         if connection not in self._numbers:
-            if (old := self._latest.get(connection.number)) is not None:
-                self._wan.connections[old].used = False  # it was renewed
-            self._latest[connection.number] = self._numbers[connection] = len(self._order)
+            self._numbers[connection] = len(self._order)
             self._order.append(connection)
             tcp = Tcp(
                 round(connection.rtt_s * NS), connection.congestion, connection.window_bytes,
@@ -42,7 +39,13 @@ class ReferenceModel(WanModel):
         self._wan.start(self._numbers[connection], size_bytes)
 
     def _left(self, number: int) -> None:
+        self._retire(number)
         self.wire.left(self._order[number])
+
+    def _retire(self, number: int) -> None:
+        """Note that a connection has no message any more; a transfer's sends no other one."""
+        if self._order[number].kind == "transfer":
+            self._wan.connections[number].used = False
 
     def _rated(self, number: int, rate: float) -> None:
         self.wire.rate(self._order[number], rate)
@@ -67,6 +70,7 @@ class ReferenceModel(WanModel):
     def cancelled(self, connection: WanConnection) -> None:
         """See `WanModel.cancelled`."""
         self._wan.cancel(self._numbers[connection])
+        self._retire(self._numbers[connection])
 
 
 def _hops(connection: WanConnection) -> Mapping[int, float]:

@@ -124,10 +124,14 @@ class Tcp:
             self.waited_ns = self.spread_ns if self._used_up else now - self.round_ns
             self._learn(self._rate(self.sent, self.waited_ns))
 
-    def change(self, rtt_ns: int, window_limit: float, rate_limit: float, now: int) -> None:
-        """The path is another one from now on; the window stays."""
+    def change(
+        self, rtt_ns: int, window_limit: float, rate_limit: float, busy: bool, now: int
+    ) -> None:
+        """The path is another one from now on; the window stays. busy: there is data to send."""
         self.rtt_ns, self.limit, self.rate_limit = rtt_ns, window_limit, rate_limit
         self.limited = rtt_ns >= LOCAL_RTT_NS and window_limit < math.inf
+        if not busy:
+            return
         self.last_ns = now
         self.round_ns = max(self.round_ns, now - rtt_ns + 1)  # the round has not ended yet
 

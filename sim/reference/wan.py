@@ -43,7 +43,7 @@ class Connection:
         change_ns: When the window's cap changes.
         ended: Whether its message has ended in this instant.
         share: `weight` times, of FIFO queues, the rate of sending when that was looked at last.
-        used: Whether it ever had a message.
+        used: Whether it ever had a message, and will have others.
     """
 
     hops: Mapping[int, float]
@@ -123,7 +123,8 @@ class ReferenceWan:
         self._progress(connection)
         connection.hops, connection.weight = hops, weight
         connection.priority_class, connection.efficiency = priority_class, efficiency
-        connection.tcp.change(rtt_ns, window_limit, rate_limit, self._env.now)
+        busy = connection.left is not None
+        connection.tcp.change(rtt_ns, window_limit, rate_limit, busy, self._env.now)
         connection.share = self._share_of(connection)
         self._end_instant()
 

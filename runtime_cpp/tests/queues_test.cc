@@ -1,0 +1,119 @@
+// Who shares an edge with whom: datagrams beside connections, connections of transfers that have ended,
+// classes that are far apart, and the edges that keep messages from leaving.
+#include <vector>
+
+#include "net/bandwidth_schedule.h"
+#include "net/flows.h"
+#include "net/link.h"
+#include "tests/check.h"
+
+using namespace geomx;
+using namespace geomx::net;
+
+namespace {
+
+ConnectionOptions Over(std::vector<EdgeId> path, int priority_class = 0) {
+  ConnectionOptions options;
+  options.path = std::move(path);
+  options.efficiency = 1.0;
+  options.ramp.rtt = 20 * kMillisecond;
+  options.priority_class = priority_class;
+  return options;
+}
+
+// Lets time pass until `until`.
+void Pass(FlowNetwork& network, Time until) {
+  std::vector<ConnectionId> completed;
+  while (network.NextEvent() <= until) network.Advance(network.NextEvent(), &completed);
+  network.Advance(until, &completed);
+  network.NextEvent();
+}
+
+}  // namespace
+
+TEST(queues_serve_datagrams_like_a_connection_of_the_same_round_trip) {
+  for (const Congestion congestion : {Congestion::kBbr, Congestion::kCubic, Congestion::kReno}) {
+    for (const Time rtt : {200 * kMicrosecond, 50 * kMillisecond, 2 * kSecond}) {
+      FlowNetwork network;
+      LinkOptions link;
+      link.path = {network.AddEdge(1e5, 0)};
+      link.congestion = congestion;
+      link.queueing = Queueing::kFifo;
+      link.rtt = rtt;
+      const ConnectionId reliable = network.AddConnection(LaneOptions(link, Lane::kReliable));
+      const ConnectionId datagrams = network.AddConnection(LaneOptions(link, Lane::kBestEffort));
+      for (const ConnectionId id : {reliable, datagrams}) network.Start(id, 1e9, 0);
+      network.NextEvent();
+      CHECK_NEAR(network.Rate(reliable), 0.5e5 * kPayloadShare, 1e-3);
+      CHECK_NEAR(network.Rate(datagrams), 0.5e5 * kPayloadShare, 1e-3);
+    }
+  }
+}
+
+// Three sites send over the hub's edge, the first over a slower edge of its own, which decides nothing.
+TEST(queues_are_not_met_by_connections_of_transfers_that_have_ended) {
+  std::vector<double> rates[2];
+  for (const int others : {0, 20}) {
+    FlowNetwork network(/*fifo=*/true);
+    const EdgeId site = network.AddEdge(8e6, 0), hub = network.AddEdge(1e7, 0);
+    std::vector<ConnectionId> ended;
+    for (int i = 0; i < others; ++i) ended.push_back(network.AddConnection(Over({site})));
+    for (const ConnectionId id : ended) network.Start(id, 1e4, 0);
+    Pass(network, kSecond);
+    for (const ConnectionId id : ended) network.Retire(id);
+    const std::vector<ConnectionId> training = {network.AddConnection(Over({site, hub})),
+                                                network.AddConnection(Over({hub})),
+                                                network.AddConnection(Over({hub}))};
+    for (const ConnectionId id : training) network.Start(id, 1e9, kSecond);
+    Pass(network, 10 * kSecond);
+    for (const ConnectionId id : training) rates[others > 0].push_back(network.Rate(id));
+  }
+  for (std::size_t i = 0; i < 3; ++i) CHECK_NEAR(rates[1][i], rates[0][i], 1.0);
+}
+
+TEST(queues_of_classes_far_apart_are_those_of_neighbours) {
+  std::vector<double> rates[2];
+  for (const int apart : {1, 100}) {
+    FlowNetwork network;
+    const EdgeId edge = network.AddEdge(1e6, 0), narrow = network.AddEdge(3e5, 0);
+    std::vector<ConnectionId> all;
+    for (const int priority_class : {-apart, 0, apart}) {
+      all.push_back(network.AddConnection(Over({edge, narrow}, priority_class)));
+      all.push_back(network.AddConnection(Over({edge}, priority_class)));
+    }
+    for (const ConnectionId id : {all[2], all[3], all[4], all[5]}) network.Start(id, 1e9, 0);
+    Pass(network, kSecond);
+    network.Start(all[0], 1e9, kSecond);
+    Pass(network, 2 * kSecond);
+    for (const ConnectionId id : all) rates[apart > 1].push_back(network.Rate(id));
+  }
+  for (std::size_t i = 0; i < rates[0].size(); ++i) CHECK_EQ(rates[1][i], rates[0][i]);
+  CHECK_NEAR(rates[0][0], 3e5, 1.0);
+}
+
+// Of two edges without bandwidth, the first keeps the message until it has some, then the second does.
+TEST(queues_wait_for_the_edge_that_limits_them) {
+  FlowNetwork network;
+  const EdgeId first = network.AddEdge(0.0, 0), second = network.AddEdge(0.0, 0);
+  const EdgeId other = network.AddEdge(1e6, 0);
+  network.Start(network.AddConnection(Over({first, second, other})), 1e6, 0);
+  CHECK_EQ(network.NextEvent(), kNever);
+  CHECK(network.Limits(first) && !network.Limits(second) && !network.Limits(other));
+  network.SetCapacity(first, 1e6, 0);
+  CHECK_EQ(network.NextEvent(), kNever);
+  CHECK(!network.Limits(first) && network.Limits(second) && !network.Limits(other));
+}
+
+TEST(queues_that_nothing_else_moves_wait_for_changes_of_such_edges_only) {
+  BandwidthSchedules schedules;
+  for (const EdgeId edge : {0u, 1u}) {
+    BandwidthSchedule schedule(1e6);
+    schedule.AddOutage((edge + 1) * kSecond, (edge + 2) * kSecond);
+    schedules.Add(edge, std::move(schedule));
+  }
+  const auto last = [](EdgeId edge) { return edge == 1; };
+  const auto none = [](EdgeId) { return false; };
+  CHECK_EQ(schedules.Next(5 * kSecond, last), kSecond);
+  CHECK_EQ(schedules.Next(kNever, last), 2 * kSecond);
+  CHECK_EQ(schedules.Next(kNever, none), kNever);
+}
