@@ -853,8 +853,8 @@ class Fabric:
     def capacity(self, edge: int, now_ns: int) -> float:
         """Return an edge's bandwidth in bytes/s."""
 
-    def queued(self, edge: int, now_ns: int) -> float:
-        """Return the bytes that senders hold for an edge."""
+    def edges_queued(self, now_ns: int) -> list[float]:
+        """Return the bytes that senders hold for each edge, by id."""
 
     def flows(self, now_ns: int) -> list:
         """

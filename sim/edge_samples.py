@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
 import simpy
 
-from geomx.network.schedules import BYTES_PER_MBIT
+from geomx.network.schedules import BYTES_PER_MBIT, limited
 from geomx.results.files import Table
 from geomx.results.rounding import rounded
 from geomx.results.traffic import Peak
@@ -20,7 +21,10 @@ COLUMNS = ("time_s", "source", "target", "mbps", "load_mbps", "flows", "queue_by
 
 
 class EdgeSamples:
-    """Reads all edges that have a bandwidth periodically, as a program of the world would.
+    """Reads all limited edges periodically, as a program of the world would.
+
+    These are those whose bandwidth or outages the network has, and from the reading that finds one
+    on, those that a program or a scenario has given a bandwidth.
 
     Args:
         simulation: The simulation, built.
@@ -34,9 +38,8 @@ class EdgeSamples:
     def __init__(self, simulation: Running, edges: dict[Edge, int], every_s: float) -> None:
         self._simulation, self._every_ns = simulation, max(1, round(every_s * NS))
         graph = simulation.experiment.cluster.graph
-        self._edges = {
-            edge: number for edge, number in edges.items() if "bandwidth_mbps" in graph.edges[edge]
-        }
+        self._edges = edges
+        self._limited = {edge for edge in edges if limited(graph.edges[edge])}
         self._table = Table(simulation.recorder.directory / "edges_over_time.csv", COLUMNS)
         self.peaks: dict[Edge, Peak] = {}
 
@@ -68,12 +71,17 @@ class EdgeSamples:
     def _read(self, now: int) -> None:
         fabric, wan = self._simulation.fabric, self._simulation.world.wan
         flows = Counter(edge for flow in wan.flows() for edge in flow.edges)
-        carried = fabric.edges_carried(now)
+        carried, queued = fabric.edges_carried(now), fabric.edges_queued(now)
         for edge, number in self._edges.items():
+            mbps = fabric.capacity(number, now) / BYTES_PER_MBIT
+            if mbps < math.inf:
+                self._limited.add(edge)
+            elif edge not in self._limited:
+                continue
             load = fabric.load(number) / BYTES_PER_MBIT
-            queue, many = round(fabric.queued(number, now)), flows[edge]
+            queue, many = round(queued[number]), flows[edge]
             values = (
-                rounded(now / NS), *edge, rounded(fabric.capacity(number, now) / BYTES_PER_MBIT),
+                rounded(now / NS), *edge, rounded(mbps),
                 rounded(load), many, queue, round(sum(carried[number])),
             )  # fmt: skip
             self._table.add(dict(zip(COLUMNS, values, strict=True)))

@@ -13,6 +13,7 @@ from geomx.network.files import read_network
 from geomx.options.schema import SimOptions
 from geomx.pages import loads
 from geomx.results.trace import Span, Timeline
+from geomx.scenario import read_scenario
 from tests.laws import Build, short_form
 
 PAYLOAD = 1448 / 1500
@@ -48,6 +49,30 @@ def test_readings_follow_closed_forms_and_change_nothing(simulate: Build, sized:
     sent = [int(row["bytes"]) for row in over_time]
     assert sent == sorted(sent) and {row["mbps"] for row in over_time} == {"80.0"}
     assert not (runs[1].results.directory / "edges_over_time.csv").exists()
+
+
+def test_an_edge_is_read_once_it_is_limited(simulate: Build, sized: Build) -> None:
+    """Edges between sites are unlimited until a scenario sets one, and others stay so."""
+    network = read_network(short_form(1, 1))
+    events = [
+        {"at_s": 0.2, "set": ["party0", "hub"], "mbps": 5},
+        {"at_s": 0.8, "set": ["party0", "hub"], "mbps": 1000},
+    ]
+    run = simulate(
+        network, sized(1_000_000), iterations=3, numerics=False,
+        sim=SimOptions(edges_every_s=0.1), scenario=read_scenario(events, network),
+    )  # fmt: skip
+    between = {"source": "party0/wan", "target": "hub/wan"}
+    rows = rows_of(run, "edges_over_time.csv")
+    over_time = [row for row in rows if between.items() <= row.items()]
+    times = [float(row["time_s"]) for row in over_time]
+    assert times[0] == pytest.approx(0.2, abs=0.1 + 1e-6) and max(times) > 1
+    assert {(row["mbps"], float(row["time_s"]) < 0.75) for row in over_time} >= {
+        ("5.0", True), ("1000.0", False),
+    }  # fmt: skip
+    (peak,) = [row for row in run.results.edges if between.items() <= row.items()]
+    assert peak["peak_mbps"] >= 4.9
+    assert not [row for row in rows if row["source"] == "party1/wan" and row["target"] == "hub/wan"]
 
 
 def test_messages_give_the_load_over_time() -> None:

@@ -355,8 +355,8 @@ void init_fabric(nb::module_& m) {
            "Let a node's computing and its work on messages take multiples of their times.")
       .def("load", &Fabric::Load, "edge"_a, "Return the bytes/s on an edge.")
       .def("capacity", &Fabric::Capacity, "edge"_a, "now_ns"_a, "Return an edge's bandwidth in bytes/s.")
-      .def("queued", &Fabric::Queued, "edge"_a, "now_ns"_a,
-           "Return the bytes that senders hold for an edge.")
+      .def("edges_queued", &Fabric::EdgesQueued, "now_ns"_a,
+           "Return the bytes that senders hold for each edge, by id.")
       .def("flows",
            [](const Fabric& self, Time now) {
              nb::list out;

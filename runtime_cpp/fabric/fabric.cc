@@ -62,7 +62,7 @@ void Fabric::Train(NodeId worker, std::shared_ptr<const TrainingPlan> plan,
 Time Fabric::Advance(Time limit) {
   while (notices_.empty() && !network_.HasCalls()) {
     const Time network = network_.NextEvent();
-    const Time next = std::min({network, NextChange(), agenda_.next()});
+    const Time next = Next(std::min(network, agenda_.next()));
     if (next >= limit) return limit;
     now_ = next;
     FollowSchedules(next);

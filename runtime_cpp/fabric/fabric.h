@@ -37,13 +37,6 @@
 
 namespace geomx {
 
-struct LinkStats {
-  NodeId source = 0, target = 0;
-  Traffic data[kDirections];  // training traffic
-  std::uint64_t control_bytes = 0;
-  Time busy = 0;  // with a message under way, reliable or not
-};
-
 class Fabric {
  public:
   // `seed` drives losses and jitter. At most `max_spans` spans are kept. `fifo`: edges are FIFO queues.
@@ -77,7 +70,7 @@ class Fabric {
   // time reached: that instant's, or `limit` (kNever: no event is left).
   Time Advance(Time limit);
   // Returns true if no event is left, nor a change of bandwidth that concerns what is under way.
-  bool idle() { return std::min({NextChange(), network_.NextEvent(), agenda_.next()}) == kNever; }
+  bool idle() { return Next(std::min(network_.NextEvent(), agenda_.next())) == kNever; }
   std::vector<Notice> TakeNotices() { return std::exchange(notices_, {}); }
 
   // ---- faults (faults.cc) ----
@@ -153,11 +146,11 @@ class Fabric {
     network_.SetRate(connection, rate, now);
   }
 
-  // As of the last event before `now`: bytes/s on an edge, what it could carry, and what waits at
-  // senders to cross it.
+  // As of the last event before `now`: bytes/s on an edge, what it could carry, and, by EdgeId, what
+  // waits at senders to cross each.
   double Load(net::EdgeId edge) const { return network_.Load(edge); }
   double Capacity(net::EdgeId edge, Time now);
-  double Queued(net::EdgeId edge, Time now) const;
+  std::vector<double> EdgesQueued(Time now) const;
   // Messages and transfers under way.
   std::vector<ActiveFlow> Flows(Time now) const;
   // Bytes that have been sent over each edge, by EdgeId.
@@ -329,7 +322,13 @@ class Fabric {
   // Returns true while the link's datagrams must wait for other traffic.
   bool MustWait(std::uint32_t link, Time now);
   Time Occupy(Endpoint& endpoint, Time now, Time cost);  // with work; when it starts
-  Time NextChange() const { return under_way_ > 0 ? schedules_.Next() : kNever; }  // by schedules
+  // Returns true if a message may leave earlier when the edge's schedule gives it more bandwidth.
+  bool Limits(net::EdgeId edge) const { return network_.Limits(edge) && !down_.contains(edge); }
+  // The next instant at which anything happens; all but changes by schedules happens at `due` or later.
+  Time Next(Time due) const {
+    if (under_way_ == 0) return due;
+    return std::min(due, schedules_.Next(due, [this](net::EdgeId edge) { return Limits(edge); }));
+  }
   void FollowSchedules(Time now);
   void Limit(net::EdgeId edge, double bytes_per_s, Time now);
   void CarryFormerWay(std::uint32_t link, const std::vector<net::EdgeId>& path);

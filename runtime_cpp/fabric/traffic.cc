@@ -166,6 +166,7 @@ void Fabric::Open(const Action& action, Time now) {
 void Fabric::Sent(TransferId id, Time now) {
   Transfer& transfer = transfers_[id];
   --under_way_;
+  network_.Retire(transfer.connection);
   transfer.state = Transfer::State::kArriving;
   const Time delay = network_.Delay(transfer.connection);
   const Action arrives{Action::Kind::kTransferred, 0, id, transfer.count};
@@ -209,6 +210,7 @@ double Fabric::CancelTransfer(TransferId id, Time now) {
   const double sent = transfer.bytes - TransferLeft(id, now_);
   if (transfer.state == Transfer::State::kSending) {
     network_.Abort(transfer.connection, now_);
+    network_.Retire(transfer.connection);
     --under_way_;
   }
   EndTransfer(id, sent);
@@ -237,21 +239,20 @@ double Fabric::Capacity(net::EdgeId edge, Time now) {
   return network_.Capacity(edge);
 }
 
-double Fabric::Queued(net::EdgeId edge, Time now) const {
-  double bytes = 0.0;
-  const auto crosses = [edge](const std::vector<net::EdgeId>& path) {
-    return std::find(path.begin(), path.end(), edge) != path.end();
+std::vector<double> Fabric::EdgesQueued(Time now) const {
+  std::vector<double> bytes(network_.edges());
+  const auto hold = [&](const std::vector<net::EdgeId>& path, double more) {
+    if (more <= 0.0) return;
+    for (const net::EdgeId edge : path) bytes[edge] += more;
   };
   for (const Link& link : links_) {
-    if (!crosses(link.options.path)) continue;
-    bytes += static_cast<double>(
-        endpoints_[link.stats.source].node->node().QueuedBytes(link.stats.target));
-    for (const net::ConnectionId lane : link.lanes) bytes += network_.Left(lane, now);
+    const Node& source = endpoints_[link.stats.source].node->node();
+    hold(link.options.path, static_cast<double>(source.QueuedBytes(link.stats.target)));
+    for (const net::ConnectionId lane : link.lanes) hold(link.options.path, network_.Left(lane, now));
   }
-  for (TransferId id = 0; id < transfers_.size(); ++id) {
-    if (transfers_[id].state == Transfer::State::kSending && crosses(transfers_[id].path)) {
-      bytes += network_.Left(transfers_[id].connection, now);
-    }
+  for (const Transfer& transfer : transfers_) {
+    if (transfer.state != Transfer::State::kSending) continue;
+    hold(transfer.path, network_.Left(transfer.connection, now));
   }
   return bytes;
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/message.h"
 #include "core/types.h"
 #include "net/flows.h"
 #include "net/link.h"
@@ -17,6 +18,14 @@
 namespace geomx {
 
 using TransferId = std::uint32_t;
+
+// What was sent over a link.
+struct LinkStats {
+  NodeId source = 0, target = 0;
+  Traffic data[kDirections];  // training traffic
+  std::uint64_t control_bytes = 0;
+  Time busy = 0;  // with a message under way, reliable or not
+};
 
 struct TransferOptions {
   net::LinkOptions link;            // its way and its TCP

@@ -119,7 +119,7 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
         Raises:
             ValueError: There is no such edge.
         """
-        return self.fabric.queued(self._number(source, target), self.env.now)
+        return self.fabric.edges_queued(self.env.now)[self._number(source, target)]
 
     def carried(self, source: str, target: str) -> float:
         """Count what has been sent over an edge since the start.
