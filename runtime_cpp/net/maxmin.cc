@@ -203,14 +203,15 @@ void MaxMin::SolveClass(int priority_class) {
     const Stream& stream = streams_[id];
     if (stream.active && stream.priority_class == priority_class) Choose(id);
   }
+  // The capacity that lower classes leave may have changed, so all streams of higher classes are
+  // checked.
+  const bool all = priority_class != classes_.front();
   for (const EdgeId edge : dirty_edges_) {
     Touch(edge);
     for (const Member& member : edges_[edge].members) {
       const Stream& stream = streams_[member.stream];
       if (stream.priority_class != priority_class) continue;
-      // The capacity that lower classes leave may have changed, so all streams of higher classes
-      // are checked.
-      if (priority_class > classes_.front() || stream.bottleneck == static_cast<std::int32_t>(edge)) {
+      if (all || stream.bottleneck == static_cast<std::int32_t>(edge)) {
         Choose(member.stream);
       }
     }
