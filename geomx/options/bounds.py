@@ -25,10 +25,6 @@ Count = Annotated[int, Ge(1)]
 """A whole number, 1 or more."""
 Amount = Annotated[int, Ge(0)]
 """A whole number, 0 or more."""
-Count32 = Annotated[int, Interval(ge=1, le=2**31 - 1)]
-"""A whole number, 1 or more, that C++ keeps in 32 bits."""
-Amount32 = Annotated[int, Interval(ge=0, le=2**31 - 1)]
-"""A whole number, 0 or more, that C++ keeps in 32 bits."""
 Seed = Annotated[int, Interval(ge=0, le=2**64 - 1)]
 """A whole number of 64 bits without a sign."""
 Share = Annotated[float, Interval(gt=0, le=1)]

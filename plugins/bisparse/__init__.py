@@ -31,7 +31,6 @@ from annotated_types import Ge, Gt, Interval, Unit
 
 from geomx.cluster import Cluster, Link
 from geomx.errors import ConfigError
-from geomx.options.bounds import Amount32
 from geomx.plugin import BySize, Native, native_options
 from geomx.plugin.experiment import Experiment, Simulation
 from geomx.plugin.hookspecs import hookimpl
@@ -60,7 +59,7 @@ class BisparseConfig:
     clip: Annotated[float | None, Gt(0), Unit("L2 norm")] = None
     """Bound on the norm of a shard's gradient, shared as clip / sqrt(parties); null: none. Needs
     steps=false."""
-    warmup_rounds: Annotated[Amount32, Unit("rounds")] = 20
+    warmup_rounds: Annotated[int, Interval(ge=0, le=2**31 - 1), Unit("rounds")] = 20
     """Rounds over which the share falls from 25 % to ratio in equal factors; 0: none."""
     exact: bool = False
     """Select exactly the largest, even if the threshold estimated from a sample is too high."""

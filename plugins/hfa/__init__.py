@@ -17,11 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Unit
+from annotated_types import Ge, Interval, Unit
 
 from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.errors import ConfigError
-from geomx.options.bounds import Count32
 from geomx.plugin import Native, SyncPolicy, native_options
 from geomx.plugin.experiment import Experiment
 from geomx.plugin.hookspecs import hookimpl
@@ -36,7 +35,9 @@ class HfaConfig:
         default=5, metadata={"search": (5, 10, 20)}
     )
     """Local steps between two averages of a party."""
-    k2: Annotated[Count32, Unit("party averages")] = field(default=4, metadata={"search": (1, 4)})
+    k2: Annotated[int, Interval(ge=1, le=2**31 - 1), Unit("party averages")] = field(
+        default=4, metadata={"search": (1, 4)}
+    )
     """Party averages between two global averages."""
     weighting: Literal["workers", "parties"] = "workers"
     """Weight of a party in the global average: ``workers`` (by their number) or ``parties``."""

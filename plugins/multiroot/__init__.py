@@ -20,7 +20,6 @@ from annotated_types import Ge, Interval, Unit
 
 from geomx.cluster import Cluster, NodeSpec
 from geomx.network.topology import may_be_narrow, with_global_servers_at
-from geomx.options.bounds import Count32
 from geomx.plugin import (
     Group,
     Native,
@@ -51,7 +50,7 @@ class MultiRootConfig:
     """Tensors are divided into shards of at most this size, each with trees of its own."""
     trees: bool = True
     """Parties add and forward for each other; otherwise each root is the centre of a star."""
-    expiry_rounds: Annotated[Count32, Unit("rounds")] = 5
+    expiry_rounds: Annotated[int, Interval(ge=1, le=2**31 - 1), Unit("rounds")] = 5
     """Age at which a link's measured rate is no longer trusted."""
 
 

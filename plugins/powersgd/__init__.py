@@ -27,7 +27,6 @@ from typing import Annotated
 from annotated_types import Ge, Interval, Unit
 
 from geomx.cluster import Cluster, Link
-from geomx.options.bounds import Amount32
 from geomx.plugin import BySize, Native, native_options
 from geomx.plugin.experiment import Simulation
 from geomx.plugin.hookspecs import hookimpl
@@ -41,7 +40,7 @@ class PowerSGDConfig:
 
     rank: Annotated[int, Interval(ge=1, le=1024), Unit("columns")] = 8
     """Columns of the thin matrices."""
-    dense_rounds: Annotated[Amount32, Unit("rounds")] = 1
+    dense_rounds: Annotated[int, Interval(ge=0, le=2**31 - 1), Unit("rounds")] = 1
     """First rounds in which everything is sent. The last of them gives the first basis."""
     min_elements: Annotated[int, Ge(1), Unit("elements")] = 1000
     """Smaller shards are sent completely."""

@@ -21,7 +21,6 @@ from annotated_types import Interval, Unit
 
 from geomx.errors import ConfigError
 from geomx.network.topology import may_be_narrow
-from geomx.options.bounds import Count32
 from geomx.plugin import Group, Native, Overlay, Site, native_options
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registration import Register
@@ -45,12 +44,12 @@ class TSEngineConfig:
     """Values are forwarded on the way down."""
     greed: Annotated[float, Interval(ge=0, le=1), Unit("probability")] = 0.9
     """Largest probability of taking the fastest known pair instead of exploring."""
-    expiry_rounds: Annotated[Count32, Unit("rounds")] = 5
+    expiry_rounds: Annotated[int, Interval(ge=1, le=2**31 - 1), Unit("rounds")] = 5
     """Age at which a throughput sample is discarded."""
     ahead: bool = True
     """Rounds are planned before they begin, along trees or the star, where that pays; otherwise
     every transfer is ordered when it becomes possible."""
-    in_flight: Annotated[Count32, Unit("transfers")] = 2
+    in_flight: Annotated[int, Interval(ge=1, le=2**31 - 1), Unit("transfers")] = 2
     """Limit on the transfers that a node sends, or receives, at a time; one per shard."""
 
     def __post_init__(self) -> None:
