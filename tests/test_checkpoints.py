@@ -139,6 +139,18 @@ def test_a_run_goes_on_where_replies_plan_the_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(4)
+@pytest.mark.needs("diloco", "halos")
+@pytest.mark.parametrize("words", [["+sync=diloco", "sync.h=2"], ["+sync=halos"]])
+def test_another_optimizer_of_the_servers_begins_anew(tmp_path: Path, words: list[str]) -> None:
+    """With the parameters of the other run, and without the state of its optimizer."""
+    first = run(tmp_path / "first", *TINY, DURABLE, "iterations=6")
+    second = follow(first.directory, tmp_path / "second", NETWORK, *TINY, *words, "iterations=80")
+    assert first_step(second) > 0
+    logs = "".join(file.read_text() for file in (second.directory / "nodes").glob("*.log"))
+    assert "begin anew: it is the state of 'sgd', and not of " in logs
+
+
+@pytest.mark.slow(4)
 def test_a_killed_run_goes_on_with_another_number_of_workers(tmp_path: Path, seed: int) -> None:
     """All at once after a power cut, and again after a second one."""
     draw = random.Random(seed)

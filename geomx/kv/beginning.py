@@ -21,6 +21,9 @@ class Beginning:
         member: The worker.
         master: Whether it gives initial values.
         keys: Its keys.
+
+    Attributes:
+        optimizer: The optimizer that servers were told to run, as text; empty for none.
     """
 
     def __init__(self, member: Member, master: bool, keys: Keys) -> None:
@@ -28,6 +31,7 @@ class Beginning:
         self._keys = keys
         self._checkpoint = starting(member.spec) if master and not member.late else None
         self._loaded = self._checkpoint is None
+        self.optimizer = ""
 
     def value(self, key: int, array: NDArray[Any]) -> NDArray[np.float32]:
         """Return the flat values with which a tensor begins, as a copy.
@@ -62,4 +66,4 @@ class Beginning:
         entries = [self._keys.entry(name) for name in self._keys]
         with naming_the_lost(self._member.loop):
             cuts = {entry.key: [size for _, size, _, _ in entry.shards] for entry in entries}
-            self._checkpoint.load_states(self._member, cuts)
+            self._checkpoint.load_states(self._member, self.optimizer, cuts)

@@ -342,6 +342,8 @@ class KVStore(ManyKeys):
         """
         with naming_the_lost(self.member.loop):
             self.member.loop.command(text, self._instructs_again)
+        if text.startswith("optimizer\n"):
+            self._beginning.optimizer = text.partition("\n")[2]
         self._instructs_again = False
 
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError
+from geomx.experiment.native_parts import optimizers
 from geomx.live.files import durable, experiment_file
 from geomx.live.journal import opened
 from geomx.live.member import Member
@@ -112,26 +113,50 @@ class Checkpoint:
             )
         return value
 
-    def load_states(self, member: Member, cuts: Mapping[int, Sequence[int]]) -> None:
+    def load_states(
+        self, member: Member, optimizer: str, cuts: Mapping[int, Sequence[int]]
+    ) -> None:
         """Have the optimizers on the servers continue from their states, as the master worker.
 
-        Those of tensors that are cut into other shards begin anew, and a line says so.
+        Those of tensors that are cut into other shards begin anew, and all do if the servers ran
+        another optimizer; a line says so.
 
         Args:
             member: The master worker, to whom the initial values have come.
+            optimizer: The optimizer that the servers were told to run, as text; empty for none.
             cuts: Elements of each shard, by key.
         """
         states = {at: state for at, state in self.states.items() if state and at[0] in cuts}
         if member.selection.update_at_party(member.spec.cluster):
             states = {}
         anew = {key for key, _ in states if self.cuts[key] != tuple(cuts[key])}
-        for (key, shard), state in states.items():
-            if key not in anew:
-                member.load_state(key, shard, state)
+        same = {at: state for at, state in states.items() if at[0] not in anew}
+        if same and (why := _refusal(member, optimizer, same, cuts)):
+            return tell(f"the optimizers on the servers begin anew: {why}", "warning")
+        for (key, shard), state in same.items():
+            member.load_state(key, shard, state)
         if anew:
             tell(
                 f"the optimizers of {len(anew)} tensors begin anew: their shards differ", "warning"
             )
+
+
+def _refusal(
+    member: Member,
+    optimizer: str,
+    states: Mapping[tuple[int, int], bytes],
+    cuts: Mapping[int, Sequence[int]],
+) -> str:
+    """Return why an optimizer cannot go on from states of one optimizer; empty if it can."""
+    if not optimizer:
+        return "they have none in this run"
+    (key, shard), state = min(states.items(), key=lambda item: len(item[1]))
+    try:
+        made = _core.Optimizer(optimizer, key, optimizers(member.selection))
+        made.load(state, cuts[key][shard])
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def begun_with(spec: Spec, folder: str, directory: Path) -> Spec:

@@ -263,9 +263,10 @@ class LiveWorker:
         """Distribute the first worker's parameters to all; return their arrival time in ns."""
         member, loop = self._member, self._member.loop
         start = starting(member.spec) if self._rank == 0 else None
+        told = "" if self._global_optimizer is None else optimizer_text(self._global_optimizer)
         if self._rank == 0:  # if restarted, this has an effect only if its predecessor gave none
-            if self._global_optimizer is not None:
-                loop.command("optimizer\n" + optimizer_text(self._global_optimizer), member.late)
+            if told:
+                loop.command("optimizer\n" + told, member.late)
             for key in self._keys:
                 value = self._parameters[key]
                 if self._model is not None:
@@ -277,7 +278,8 @@ class LiveWorker:
             self._go_on()
         began_ns = self._waited()
         if start is not None and not member.late:
-            start.load_states(member, {k: [each[1] for each in shards[k]] for k in self._keys})
+            cuts = {k: [each[1] for each in shards[k]] for k in self._keys}
+            start.load_states(member, told, cuts)
         return began_ns
 
     def _go_on(self) -> None:
