@@ -182,14 +182,15 @@ GEOMX_CODEC(Many)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("count", "name", "words"),
+    ("parts", "name", "words"),
     [
         (9, "part", "part part8 is one too many: a layout has at most 8"),
         (1, "a_name_too_long", "part a_name_too_long0 needs a name of at most 15 letters"),
     ],
 )
-def test_a_layout_has_room_for_its_parts(count: int, name: str, words: str, tmp_path: Path) -> None:
-    built = library(tmp_path, PARTS, "codec.cc", COUNT=count, NAME=f'std::string("{name}")')
+def test_a_layout_has_room_for_its_parts(parts: int, name: str, words: str, tmp_path: Path) -> None:
+    """Both libraries, in one process, have a class of the same name."""
+    built = library(tmp_path, PARTS, "codec.cc", COUNT=parts, NAME=f'std::string("{name}")')
     codec = geomx.Native("codec", "many", {}, library=str(built))
     chain = made([codec], 8, "accel mine: geomx_codec")
     with pytest.raises(PluginError, match=f"^accel mine: geomx_codec.*layout: {words}$"):

@@ -106,7 +106,9 @@ GEOMX_EXPORT const geomx_codec* geomx_codec_table(void);
 #include <stdexcept>
 #include <string>
 
-namespace geomx::plugin {
+namespace geomx {
+// Hidden: otherwise all libraries of a process whose classes have one name would share one table.
+namespace plugin __attribute__((visibility("hidden"))) {
 
 using Options = std::map<std::string, double>;
 
@@ -207,7 +209,8 @@ const geomx_codec* Table() {
   return &table;
 }
 
-}  // namespace geomx::plugin
+}  // namespace plugin
+}  // namespace geomx
 
 #define GEOMX_CODEC(Class) \
   extern "C" const geomx_codec* geomx_codec_table(void) { return geomx::plugin::Table<Class>(); }
