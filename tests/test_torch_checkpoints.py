@@ -192,7 +192,7 @@ def test_a_state_of_workers_that_servers_do_not_have_causes_a_warning(
         net = network()
         optimizer = geomx.torch.Optimizer(make(net.parameters()), net, store=store)
         optimizer.load_state_dict(copy.deepcopy(state))
-        assert not optimizer.state_dict()["state"]  # which nobody continues
+        assert not optimizer.state_dict()["state"]  # the saved state is not used
 
     words = r"holds no state of the global servers' optimizers, .*update='worker'"
     with pytest.warns(UserWarning, match=words) as caught:

@@ -60,8 +60,8 @@ def restore(
 ) -> None:
     """Have the servers' optimizers continue from a checkpoint, if it holds their state.
 
-    Warns, on the first worker, of a state in the checkpoint that nobody continues from, and of
-    servers for which there is none.
+    On the first worker, warns if a state in the checkpoint is not used, or if it lacks the servers'
+    state.
 
     Args:
         store: Of a worker.

@@ -276,7 +276,7 @@ class Optimizer(Wrapper):
         """Load what `state_dict` returned, or a state of the wrapped optimizer.
 
         All workers call it, between two steps; servers continue from their state if it is included.
-        A warning names a state that nobody continues from.
+        Warns if a state in it is not used, or if it lacks the servers' state.
 
         Raises:
             ConfigError: Servers cannot run the optimizer with these numbers.

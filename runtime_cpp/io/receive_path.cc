@@ -26,7 +26,7 @@ bool NamesHost(const Message& join) {
 Sessions::Verdict Driver::Judge(Session& caller) {
   if (closing_ && !(node_ && node_->stopped())) return Verdict::kNobody;
   const bool certain = caller.name.empty() || !caller.tls || caller.certified.IsOf(caller.name);
-  if (!certain) return Verdict::kImpostor;  // whoever the peers are
+  if (!certain) return Verdict::kImpostor;  // whether or not it is one of the peers
   if (!node_ || standing_by()) return Verdict::kNotYet;
   if (caller.peer == kUnknownPeer) {
     for (const Peer& each : node_->config().peers) {

@@ -52,8 +52,8 @@ struct Joined {
   bool late = false;  // training goes on already: another process of this node was lost
 };
 
-// What a node was told about who takes part. Names were looked up by the loop's thread, to which the node
-// belongs: nobody waits for it to read them.
+// What a node was told about who takes part. It holds names, which only the loop's thread can look up, so that
+// other threads can read it without waiting for that thread.
 struct MemberNotice {
   Time at = 0;  // of Now()
   Event event;

@@ -202,7 +202,7 @@ TEST(loop_optimizer_barrier_and_callbacks) {
   CHECK(failed.load());
 }
 
-// A task that throws ends the loop. What was posted with it ends, too: nobody waits for ever.
+// A task that throws ends the loop. Tasks posted in the same batch still run: their callers get an answer.
 TEST(loop_errors_end_all_that_waits) {
   struct Seen {
     std::promise<bool> called_back;

@@ -1,5 +1,5 @@
-// Who shares an edge with whom: datagrams beside connections, connections of transfers that have ended,
-// classes that are far apart, and the edges that keep messages from leaving.
+// Sharing of an edge between datagrams and connections, after transfers have ended, and between distant
+// priority classes; and the edges that hold messages back.
 #include <vector>
 
 #include "net/bandwidth_schedule.h"

@@ -244,7 +244,7 @@ TEST(a_push_that_was_held_back_does_not_count_after_a_return) {
 }
 
 // Until a party that has come back is given the value of a shard, its round there is an old one.
-TEST(nobody_waits_for_the_old_rounds_of_a_party_that_returns) {
+TEST(the_staleness_bound_leaves_out_a_returning_party_until_it_has_the_value) {
   const Cluster cluster(1, TwoShards::Make({1, 1, 1}, 1));
   Alone global(cluster.node(cluster.globals.front()).config());
   const NodeId there = cluster.servers[0], one = cluster.servers[1], other = cluster.servers[2];

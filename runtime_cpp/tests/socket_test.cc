@@ -256,7 +256,7 @@ TEST(waiting_datagrams_are_bounded) {
   CHECK_EQ(receiver.senders_waiting(), 0u);
 }
 
-// Every member can make datagrams in any name. Those that nobody keeps use no memory.
+// Any member can send datagrams with another sender's id. Datagrams that are not kept leave no entry for it.
 TEST(datagrams_in_forged_names_are_forgotten) {
   Port here = Bind("127.0.0.1", 0), there = Bind("127.0.0.1", 0);
   Datagrams sender(std::move(there.datagrams), "secret", false);
