@@ -264,14 +264,14 @@ def test_acts_of_others_are_waited_for(cluster: Cluster, what: str) -> None:
                 drawn += 1
                 yield act
 
-    nothing, schedule = None, Counting()
+    spec: Any = SimpleNamespace(event_schedule=Counting())
     began_s = time.monotonic()
     if what == "a node":
-        west = next(node.id for node in cluster.nodes if node.party == "west")
-        Disturbances(nothing, west, (), schedule, clock_s()).start()
+        about = {"node": cluster.scheduler, "started_s": clock_s(), "loop": None}
+        member: Any = SimpleNamespace(spec=spec, late=False, resumed=False, **about)
+        Disturbances(member, ()).start()
     else:
-        spec: Any = SimpleNamespace(event_schedule=schedule)
-        WanEvents(spec, nothing, {}, {}).begin(began_s)
+        WanEvents(spec, None, {}, {}).begin(began_s)
     time.sleep(0.3)
     assert 1 <= drawn <= (time.monotonic() - began_s) / 0.05 + 2
 

@@ -247,7 +247,7 @@ class Membership:
         self._log.measured(self.members)
         for member in self.members:
             failed = failed or member.loop.failure() is not None
-            member.loop.close()
+            member.close()
         self._log.end(FAILED if failed else DONE)
         if not failed:
             self._spoke.leave()

@@ -88,7 +88,7 @@ class Scheduler:
         if member.loop.wait_stopped(0):
             self._log.started(member.started_s)
             time.sleep(_FAREWELL_S)
-            member.loop.close()
+            member.close()
             self._member = None
 
     def _who(self) -> str:

@@ -162,7 +162,7 @@ class Server:
             self._serve(party, spokes, first=ranked["rank"] == 0)
         finally:
             for member in self._members:
-                member.loop.close()
+                member.close()
             self._log.measured(self._members)
             for spoke in spokes:
                 spoke.leave()

@@ -126,7 +126,7 @@ def _join(type: str) -> KVStore:
             events = StepEvents(member.spec.event_schedule, member)
             member.record = ScriptRecord(notes, member.loop, first, events.begin)
     except BaseException:
-        member.loop.close()
+        member.close()
         raise
     store = KVStore(member, type, lambda: _close(member))
     if threading.current_thread() is threading.main_thread():
@@ -136,7 +136,7 @@ def _join(type: str) -> KVStore:
 
 def _close(member: Member) -> None:
     """Close the loop of a member, and end its record."""
-    member.loop.close()
+    member.close()
     if member.record is not None:
         failed = failing() or member.loop.failure() is not None
         member.record.close("lost" if _lost_another(member) else "failed" if failed else "done")

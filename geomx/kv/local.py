@@ -82,4 +82,4 @@ class LocalCluster:
     def close(self) -> None:
         """Stop all nodes. The others lose workers that have not left."""
         for member in list(self.members):
-            member.loop.close()
+            member.close()

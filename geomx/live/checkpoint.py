@@ -230,7 +230,7 @@ def taken(directory: Path, spec: Spec) -> Checkpoint:
     else:
         member = Member(_loop(), spec, parties[0].name, {})
         rounds = member.config().party_rounds(_completed(shards))
-        member.loop.close()
+        member.close()
     rounds += spec.rounds_before
     parts: dict[int, list[Any]] = {}
     for shard in sorted(shards, key=lambda shard: (shard.key, shard.number)):
@@ -269,7 +269,7 @@ def _saved(spec: Spec, directory: Path, node: NodeSpec) -> list[_Saved]:
     except RuntimeError as error:
         raise GeomxError(str(error)) from error
     finally:
-        member.loop.close()
+        member.close()
     return [_Saved(*shard) for shard in shards]
 
 

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from geomx import _core
 from geomx.cluster import NodeSpec
+from geomx.live.spec import Spec
 from geomx.scenario import Act, Iterations, NodeActs, Scenario, check_slow
 
 NS = 1_000_000_000
@@ -38,45 +39,56 @@ class ActNotes(Protocol):
         """Note that an event with ``at_iteration`` begins, in seconds since the start."""
 
 
+class Disturbed(Protocol):
+    """A node that has joined a run (`geomx.live.member.Member`)."""
+
+    loop: _core.Loop
+    spec: Spec
+    node: NodeSpec
+    started_s: float
+    late: bool
+    resumed: bool
+    on_leave: Callable[[], None]
+    act_notes: ActNotes | None
+    disturbances: Disturbances | None
+
+
 class Disturbances(threading.Thread):
     """Carries out one node's part of a scenario, until the process ends.
 
     What happens at an iteration of the first worker is heard from the scheduler.
 
     Args:
-        loop: The node's driver.
-        node: Its id.
+        member: The node, of a run that has started. Where another process was this node before,
+            that one carried out the earlier acts.
         peers: Ids of the nodes with which it has links.
-        scenario: The scenario.
-        started_s: Start of the run, in seconds of `geomx._core.clock_s`.
-        resumed: Whether earlier acts were carried out by another process of this node.
-        scheduler: Whether this node is the scheduler, which notes events for all nodes.
-        notes: Where this process notes what is done to it; None: nowhere.
-        on_leave: Called when this worker must leave.
     """
 
-    def __init__(
-        self,
-        loop: _core.Loop,
-        node: int,
-        peers: Collection[int],
-        scenario: Scenario,
-        started_s: float,
-        resumed: bool = False,
-        scheduler: bool = False,
-        notes: ActNotes | None = None,
-        on_leave: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, member: Disturbed, peers: Collection[int]) -> None:
         super().__init__(name="scenario", daemon=True)
-        self._loop, self._node, self._peers = loop, node, frozenset(peers)
-        self._scenario, self._started_s = scenario, started_s
-        self._since_s = _core.clock_s() - started_s if resumed else -1.0
-        self._scheduler, self._notes, self._on_leave = scheduler, notes, on_leave
+        self._member, self._peers = member, frozenset(peers)
+        self._loop, self._node = member.loop, member.node.id
+        self._scenario, self._started_s = member.spec.event_schedule, member.started_s
+        anew = member.late or member.resumed
+        self._since_s = _core.clock_s() - self._started_s if anew else -1.0
+        self._hearing = threading.Thread(target=self._hear, daemon=True)
+
+    def start(self) -> None:
+        """Start to wait for the acts."""
+        if self._scenario.by_iteration:
+            self._hearing.start()
+        super().start()
+
+    def end(self) -> None:
+        """Wait, once the loop is closed, for the thread that waited in it.
+
+        The interpreter must not end before: a thread that takes its lock again ends the process.
+        """
+        if self._hearing.is_alive() and threading.current_thread() is not self._hearing:
+            self._hearing.join()
 
     def run(self) -> None:
         """Wait for each act in turn, and carry it out."""
-        if self._scenario.by_iteration:
-            threading.Thread(target=self._hear, daemon=True).start()
         for act in self._scenario.acts():
             # Also for acts of others: they may repeat for ever, and be the only ones that are left.
             time.sleep(max(0.0, self._started_s + act.at_ns / NS - _core.clock_s()))
@@ -90,8 +102,8 @@ class Disturbances(threading.Thread):
             act: The act.
             noted: Whether this process notes that its event has begun.
         """
-        if noted and self._notes is not None:
-            self._notes.begins(act.event, act.at_ns / NS)
+        if noted and self._member.act_notes is not None:
+            self._member.act_notes.begins(act.event, act.at_ns / NS)
         self._carry_out(act)
         if (end := self._scenario.end(act)) is not None:
             timer = threading.Timer(act.for_ns / NS, self._carry_out, (end,))
@@ -100,13 +112,14 @@ class Disturbances(threading.Thread):
 
     def _hear(self) -> None:
         """Begin the events at iterations of the first worker, as the scheduler tells of them."""
+        noted = self._member.node.role == "scheduler"  # for all nodes
         for number in count():
             if (iteration := self._loop.await_iteration(number)) is None:
                 return
             now_ns = round((_core.clock_s() - self._started_s) * NS)
             for event, at in self._scenario.by_iteration.items():
                 if at == iteration and self._scenario.worker_of(event) is None:
-                    self.begin(self._scenario.act(event, now_ns), noted=self._scheduler)
+                    self.begin(self._scenario.act(event, now_ns), noted)
 
     def _carry_out(self, act: Act) -> None:
         """Carry out this node's part of an act."""
@@ -118,11 +131,11 @@ class Disturbances(threading.Thread):
 
     def _do_to_myself(self, act: Act) -> None:
         if act.what == "kill":
-            if self._notes is not None:
-                self._notes.killed(act.for_ns / NS if act.for_ns else None)
+            if self._member.act_notes is not None:
+                self._member.act_notes.killed(act.for_ns / NS if act.for_ns else None)
             os.kill(os.getpid(), signal.SIGKILL)
         elif act.what == "leave":
-            self._on_leave()
+            self._member.on_leave()  # as it is then: a store sets it after the start
         elif act.what == "pause":
             wake = f"sleep {act.for_ns / NS:.9f}; kill -CONT {os.getpid()}"
             waker = subprocess.Popen(["sh", "-c", wake], start_new_session=True)
@@ -137,16 +150,6 @@ class Disturbances(threading.Thread):
                 self._loop.heal(peer)
             elif self._node < peer:  # one end breaks the connection
                 self._loop.reset(peer)
-
-
-class Disturbed(Protocol):
-    """A worker that has joined a run (`geomx.live.member.Member`)."""
-
-    loop: _core.Loop
-    node: NodeSpec
-    late: bool
-    resumed: bool
-    disturbances: Disturbances | None
 
 
 class StepEvents:

@@ -335,18 +335,16 @@ class Member(ScriptCalls):
         """
         with naming_the_lost(self.loop):
             self.started_s = self.loop.wait_started(JOIN_TIMEOUT_S)
-        spec = self.spec
-        scenario = spec.event_schedule
-        if scenario:
-            peers = [peer.id for peer in wiring.peers(spec.cluster, self.selection, self.node)]
-            anew = self.resumed or self.late
-            self.disturbances = Disturbances(
-                *(self.loop, self.node.id, peers, scenario, self.started_s, anew),
-                scheduler=self.node.role == "scheduler",
-                notes=self.act_notes,
-                on_leave=self._must_leave,
-            )
+        if self.spec.event_schedule:
+            nodes = wiring.peers(self.spec.cluster, self.selection, self.node)
+            self.disturbances = Disturbances(self, [node.id for node in nodes])
             self.disturbances.start()
+
+    def close(self) -> None:
+        """Close the loop, and wait for the threads of this member that wait in it."""
+        self.loop.close()
+        if self.disturbances is not None:
+            self.disturbances.end()
 
     def consult(self, report: Report, not_before_s: float = 0.0) -> list[float]:
         """Send a report to a coordinator after all earlier pushes, and return its reply.
@@ -377,9 +375,6 @@ class Member(ScriptCalls):
     def now(self) -> float:
         """Return the seconds since the start of the run."""
         return _core.clock_s() - self.started_s
-
-    def _must_leave(self) -> None:
-        self.on_leave()  # as it is then: a store sets it after the start
 
     @property
     def may_leave(self) -> bool:

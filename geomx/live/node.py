@@ -229,7 +229,7 @@ class Node:
         report: dict[str, Any] = {}
         if self._member is not None:
             loop = self._member.loop
-            loop.close()
+            self._member.close()
             self._tell_members()
             self._tell_refusals()
             self._tell_total(loop.stats()["refused_callers"])
@@ -241,7 +241,7 @@ class Node:
             self._notes.end(status=status, **facts, **report)
             if self._before is not None:  # as a standby
                 member, notes = self._before
-                member.loop.close()
+                member.close()
                 stats = {**member.loop.stats(), "spans": [], "python": _core.python_costs()}
                 notes.end(status=status, **facts, **stats)
 

@@ -46,8 +46,8 @@ TEST(greeting_hashes_are_the_standards) {
 // Whoever answers a caller learns nothing that lets it in elsewhere, and is not believed.
 TEST(greeting_never_sends_the_token) {
   const std::string token = "a token that is a secret";
-  const Port port = Bind("127.0.0.1", 0, false);
-  Loop caller("127.0.0.1", 0, token), scheduler("127.0.0.1", 0, token);
+  const Port port = Bind(kOwnHost, 0, false);
+  Loop caller(kOwnHost, 0, token), scheduler(kOwnHost, 0, token);
   caller.StartJoin(Format(port.address), "worker0", std::nullopt, kPatience);
   Fd fd;
   while (!fd) fd = Fd(accept(port.listener.get(), nullptr, nullptr));
@@ -132,7 +132,7 @@ TEST(greeting_forgeries_are_refused) {
 // Members may call before a node knows who its peers are. Those that wait give way when it cannot open more
 // files, so one of them cannot keep others out.
 TEST(greeting_callers_that_wait_make_room) {
-  const Loop loop("127.0.0.1", 0, kToken);
+  const Loop loop(kOwnHost, 0, kToken);
   const Address target = Resolve(loop.address());
   std::vector<Fd> sockets;
   for (int i = 0; i < 10; ++i) {
@@ -164,7 +164,7 @@ TEST(greeting_callers_that_wait_make_room) {
 
 // Nearly right messages in any order: a connection that is not proven carries nothing.
 TEST(greeting_random_words_let_nobody_in) {
-  Loop loop("127.0.0.1", 0, kToken);
+  Loop loop(kOwnHost, 0, kToken);
   check::ForSeeds(60, [&](std::uint64_t seed) {
     check::Random random(seed);
     Stranger stranger(loop.address());

@@ -420,7 +420,7 @@ TEST(loop_random_bytes_change_nothing) {
 }
 
 TEST(loop_unidentified_connections_are_limited_and_closed) {
-  Loop loop("127.0.0.1", 0, kToken);
+  Loop loop(kOwnHost, 0, kToken);
   std::vector<int> silent;
   for (int i = 0; i < 79; ++i) silent.push_back(ConnectTo(loop.address(), SOCK_STREAM));
   const Time last = Now();

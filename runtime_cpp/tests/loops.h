@@ -15,6 +15,8 @@
 namespace geomx::io {
 
 inline constexpr double kPatience = 30.0;  // seconds; reached only by a hang
+// No port of it was another program's before, whose peers may still call there.
+inline const char* const kOwnHost = "127.0.0.2";
 inline const char* const kToken = "a token";
 
 // Two parties of two workers, each with a server, one global server and the scheduler.
@@ -72,7 +74,7 @@ struct Cluster {
 
   void Start(const std::map<NodeId, Shape>& shapes = {}) {
     for (NodeId id = 0; id < kNodes; ++id) {
-      loops.push_back(std::make_unique<Loop>("127.0.0.1", 0, kToken));
+      loops.push_back(std::make_unique<Loop>(kOwnHost, 0, kToken));
     }
     const auto shape = [&](NodeId id) {
       const auto found = shapes.find(id);
