@@ -719,7 +719,8 @@ class Fabric:
     def report_values(self, report: bool) -> None:
         """Set whether every new value at a worker creates a notice."""
 
-    def command(self, node: int, text: str, now_ns: int) -> None: ...
+    def run_optimizer(self, node: int, optimizer: str, now_ns: int) -> None:
+        """Have all global servers run an optimizer. See Loop.run_optimizer."""
 
     def train(self, node: int, plan: TrainingPlan, pace: Pace) -> None:
         """Let the fabric execute a worker's training loop."""
@@ -929,8 +930,8 @@ class FabricWorker:
     def barrier(self, now_ns: int) -> None:
         """Come to the next barrier."""
 
-    def command(self, text: str, unless_given: bool, now_ns: int) -> None:
-        """Send an instruction to all global servers. See Loop.command."""
+    def run_optimizer(self, optimizer: str, unless_given: bool, now_ns: int) -> None:
+        """Have all global servers run an optimizer. See Loop.run_optimizer."""
 
     def report(self, host: int, number: int, values: Sequence[float], now_ns: int) -> None:
         """
@@ -1353,9 +1354,9 @@ class Loop:
     def wait_reply(self, number: int, timeout_s: float) -> list[float]:
         """Wait for the oldest reply that has not been returned yet."""
 
-    def command(self, text: str, unless_given: bool = False) -> None:
+    def run_optimizer(self, optimizer: str, unless_given: bool = False) -> None:
         """
-        Send an instruction (its name, then lines) to all global servers; a global server executes it itself. `unless_given`: it has no effect after an earlier instruction.
+        Have all global servers run an optimizer (its name, then an option and its value per line); a global server does so itself. `unless_given`: not if they run one already.
         """
 
     def initialise(self, key: int, index: int, shard: tuple[int, int, int, int], array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:

@@ -194,8 +194,8 @@ class ScriptWorker:
                 return {"absent": self._verbs.absent(asked["key"])}, b""
             case "round":
                 return {"round": self._verbs.round(asked["key"])}, b""
-            case "command":
-                self._verbs.command(asked["text"], asked["unless_given"], now)
+            case "optimizer":
+                self._verbs.run_optimizer(asked["optimizer"], asked["unless_given"], now)
             case "mark" if asked["what"] == "begins":
                 self.local.begin()
             case "mark" | "now" | "plans":

@@ -203,8 +203,8 @@ class SimulatedWorker:
         simulation = self.simulation
         optimizer = simulation.global_optimizer
         if optimizer is not None:
-            text = "optimizer\n" + optimizer_text(optimizer)
-            simulation.fabric.command(self.spec.id, text, simulation.env.now)
+            text = optimizer_text(optimizer)
+            simulation.fabric.run_optimizer(self.spec.id, text, simulation.env.now)
 
     # ---- numerics ----
 

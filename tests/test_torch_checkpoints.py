@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from geomx import kv
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
 import geomx.torch
+from tests.strangers import accel, install
 from tests.torch_laws import (
     NEAR,
     OPTIMIZERS,
@@ -154,6 +156,47 @@ def test_checkpoints_hold_the_state_of_an_algorithms_own_optimizer(
     sync: Any, parties: dict[str, int], seed: int
 ) -> None:
     """Of which the script's optimizer (here without momentum) knows nothing."""
+    assert_halves_are_a_whole(seed, parties, sync)
+
+
+HEAVY = accel(
+    "heavy",
+    """
+@geomx.hookimpl
+def geomx_optimizer(self):
+    return Ball()
+""",
+)
+BALL = """
+class Ball:
+    momentum = np.zeros(1, np.float32)
+
+    def update(self, weight, gradient, learning_rate):
+        self.momentum = np.float32(0.9) * self.momentum + gradient
+        return weight - np.float32(learning_rate) * self.momentum
+
+    def save(self):
+        return self.momentum
+
+    def load(self, saved):
+        self.momentum = saved
+"""
+
+
+def test_checkpoints_hold_the_state_of_a_plugins_optimizer(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "geomx_heavy", HEAVY + BALL, monkeypatch)
+    assert_halves_are_a_whole(seed, {"east": 1}, accelerators=["heavy"])
+
+
+def assert_halves_are_a_whole(
+    seed: int,
+    parties: dict[str, int],
+    sync: tuple[str, dict[str, Any]] = ("fsa", {}),
+    accelerators: Sequence[str] = (),
+) -> None:
+    """Training in two parts, with a checkpoint between them, ends as training in one does."""
     saved: list[Any] = []
 
     def body(store: kv.KVStore, steps: int, loads: bool) -> list[np.ndarray]:
@@ -171,10 +214,12 @@ def test_checkpoints_hold_the_state_of_an_algorithms_own_optimizer(
             saved[:] = state
         return values
 
-    whole = everyone(lambda store: body(store, 8, False), parties, sync)
-    everyone(lambda store: body(store, 4, False), parties, sync)
-    halves = everyone(lambda store: body(store, 4, True), parties, sync)
-    for values, expected in zip(halves, whole, strict=True):
+    def run(steps: int, loads: bool) -> list[Any]:
+        return everyone(lambda store: body(store, steps, loads), parties, sync, accelerators)
+
+    whole = run(8, False)
+    run(4, False)
+    for values, expected in zip(run(4, True), whole, strict=True):
         assert_same(values, expected, 0.0)
 
 

@@ -81,7 +81,7 @@ class Membership:
         self._broken = False
         self._lock = threading.RLock()
         self._pending: list[tuple[Key, NDArray[Any], str]] = []
-        self._rules: list[str] = []
+        self._optimizers: list[str] = []
         self._join_threads = JoinThreads()
         self._last = time.monotonic()
         self._ticket: Mapping[str, Any] | None = None
@@ -137,10 +137,10 @@ class Membership:
             elif first:
                 threading.Thread(target=self._when_quiet, daemon=True).start()
 
-    def instruct(self, text: str) -> None:
-        """Send an instruction for the core to the global servers."""
+    def run_optimizer(self, text: str) -> None:
+        """Have the global servers run an optimizer, as of `geomx.kv.states.text_of`."""
         with self._lock:
-            self._rules.append(text)
+            self._optimizers.append(text)
             if self._told and self.outside:
                 self._hand_in()
 
@@ -150,10 +150,10 @@ class Membership:
             taken, self._pending = self._pending, []
             return taken
 
-    def rules(self) -> list[str]:
-        """Remove and return the instructions given before the job existed."""
+    def optimizers(self) -> list[str]:
+        """Remove and return the optimizers given before the job existed."""
         with self._lock:
-            taken, self._rules = self._rules, []
+            taken, self._optimizers = self._optimizers, []
             return taken
 
     def tell(self) -> None:
@@ -178,11 +178,11 @@ class Membership:
                 self.tell()
 
     def _hand_in(self) -> None:
-        """Send keys and instructions of a master outside the job to the global servers."""
+        """Send keys and optimizers of a master outside the job to the global servers."""
         for key, value, _ in self.pending():
             self._spoke.send("init", value.tobytes(), key=key, shape=value.shape)
-        for text in self.rules():
-            self._spoke.send("command", text=text)
+        for text in self.optimizers():
+            self._spoke.send("optimizer", text=text)
 
     # ---- all workers ----
 

@@ -125,7 +125,7 @@ class Scheduler:
             if len(self._at_barrier) == self._role.workers:
                 self._tell(self._workers, Note("release"))
                 self._at_barrier.clear()
-        elif note.type in ("init", "command"):
+        elif note.type in ("init", "optimizer"):
             self._tell(self._servers, note)
 
     def _tell(self, spokes: Sequence[int], note: Note) -> None:

@@ -1,7 +1,7 @@
 """Processes that are not workers: importing MXNet makes them serve until the job is over.
 
 A scheduler gathers the other processes (`geomx.compat.scheduler`). A server joins the job, forwards
-its description to its workers and, if the master worker does not train, its keys and instructions
+its description to its workers and, if the master worker does not train, its keys and optimizers
 to the global servers.
 """
 
@@ -185,7 +185,7 @@ class Server:
                     if world is not party and first:
                         party.send("job", **note.facts)
                     self._begin(note, world)
-                elif note.type in ("init", "command"):
+                elif note.type in ("init", "optimizer"):
                     self._say(note)
 
     def _over(self) -> bool:
@@ -206,7 +206,7 @@ class Server:
             self._keys = Keys(first.spec.cluster, first.selection, first.streams)
             rule = global_rule(first)
             if rule is not None:
-                first.loop.command(rule)
+                first.loop.run_optimizer(rule)
         for early in self._early:
             self._say(early)
         self._early.clear()
@@ -217,9 +217,9 @@ class Server:
             self._early.append(note)
             return
         member = self._members[0]
-        if note.type == "command":
+        if note.type == "optimizer":
             if member.policy.exchange == "gradients":
-                member.loop.command(str(note["text"]))
+                member.loop.run_optimizer(str(note["text"]))
             return
         shape = tuple(int(size) for size in note["shape"])
         (entry,) = self._keys.admit([(note["key"], shape)])

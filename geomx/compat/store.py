@@ -57,8 +57,8 @@ class CompatStore(mxnet.KVStore):
                 member, self._type, exchange=EngineExchange(member.loop), master=master
             )
             self._joined = store
-            for text in membership.rules():
-                member.loop.command(text)
+            for text in membership.optimizers():
+                store.run_optimizer(text)
             for key, value, _ in membership.pending():
                 store.init(key, value)
         return self._joined
@@ -90,7 +90,7 @@ class CompatStore(mxnet.KVStore):
         if self._membership.master and self._joined is not None:
             self._joined.set_optimizer(optimizer)
         elif self._membership.master:
-            self._membership.instruct("optimizer\n" + states.text_of(optimizer))
+            self._membership.run_optimizer(states.text_of(optimizer))
         self._note(optimizer)
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:

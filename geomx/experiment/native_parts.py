@@ -148,6 +148,22 @@ def optimizers(selection: Selection) -> list[_core.OptimizerFactory]:
     return [_core.python_optimizer(name, prototype, label)]
 
 
+def state_refusal(selection: Selection, optimizer: str, state: bytes, elements: int) -> str:
+    """Return why an optimizer on global servers cannot continue from a state; empty if it can.
+
+    Args:
+        selection: The plugins, which may bring the optimizer.
+        optimizer: The optimizer, as of `geomx.plugin.parts.optimizer_text`.
+        state: What one of the servers saved of a shard.
+        elements: Number of elements of the shard.
+    """
+    try:
+        _core.Optimizer(optimizer, 0, optimizers(selection)).load(state, elements)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 OF_SCRIPT: Mapping[str, Any] = {"name": "script", "learning_rate": 0.0}
 """The optimizer that sync policies are given if only the worker's script knows the real one."""
 

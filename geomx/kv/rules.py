@@ -14,19 +14,19 @@ from geomx.plugin.parts import optimizer_text
 
 
 def global_rule(member: Member) -> str | None:
-    """Return the instruction that makes global servers average the pushed parameters.
+    """Return the optimizer with which global servers average the pushed parameters, as text.
 
     Args:
         member: A member of the job.
 
     Returns:
-        The instruction; None if gradients are exchanged, where the training script decides.
+        The optimizer; None if gradients are exchanged, where the training script decides.
     """
     if member.policy.exchange != "parameters":
         return None
     rule, _ = chosen_optimizers(member.spec.cluster, member.selection, OF_SCRIPT)
     check_optimizer(member.selection, rule)
-    return None if rule is None else "optimizer\n" + optimizer_text(rule)
+    return None if rule is None else optimizer_text(rule)
 
 
 def named(optimizer: Any) -> str:

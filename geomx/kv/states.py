@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from geomx import _core
 from geomx.errors import GeomxError
+from geomx.experiment.native_parts import state_refusal
 from geomx.kv.keys import Entry
 from geomx.kv.values import optimizer_numbers
 from geomx.live.member import Member, naming_the_lost
@@ -91,11 +91,9 @@ def load(member: Member, entries: Iterable[Entry], text: str, content: bytes, ma
             f"this job has {len(elements)}; load them where tensors and servers are the same"
         )
     for name, state in saved.items():
-        try:
-            if state:
-                _core.Optimizer(text, 0).load(state, elements[name])
-        except RuntimeError as error:
-            raise GeomxError(f"optimizer states cannot be loaded: of {name}, {error}") from error
+        why = state_refusal(member.selection, text, state, elements[name]) if state else ""
+        if why:
+            raise GeomxError(f"optimizer states cannot be loaded: of {name}, {why}")
     if master:
         with naming_the_lost(member.loop):
             for name, state in saved.items():

@@ -58,7 +58,7 @@ class KVStore(ManyKeys):
         self._pulled: set[int] = set()  # keys pulled since the last `take_arrivals`
         self._rounds = member.spec.rounds_before
         self._departure = Departure(member)
-        self._instructs_again = member.late  # what a predecessor may have said
+        self._tells_again = member.late  # what a predecessor may have said
         member.on_leave = self.leave
         self.closed = False
 
@@ -115,7 +115,7 @@ class KVStore(ManyKeys):
             NodeLost: A node of the job died.
         """
         if self.is_master_worker and not len(self._keys):
-            self._instruct()
+            self._run_rule()
         arrays = [(each, to_float32(each, array)) for each, array in pairs(key, value)]
         entries = self._admit([(each, array.shape) for each, array in arrays])
         with naming_the_lost(self.member.loop):
@@ -232,7 +232,7 @@ class KVStore(ManyKeys):
         """
         text = checked_optimizer(self.member, optimizer, options)
         if self.is_master_worker:
-            self.instruct("optimizer\n" + text)
+            self.run_optimizer(text)
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
         """Check that the job has the requested compression, which is set when it is launched.
@@ -330,21 +330,20 @@ class KVStore(ManyKeys):
         """
         return self._keys.entry(key)
 
-    def instruct(self, text: str) -> None:
-        """Instruct all global servers, as the master worker.
+    def run_optimizer(self, text: str) -> None:
+        """Have all global servers run an optimizer, as the master worker.
 
         Args:
-            text: The instruction. The first one of a process that takes the place of a lost one
-                counts only if that has given none.
+            text: The optimizer, as of `geomx.plugin.parts.optimizer_text`. The first one of a
+                process that takes the place of a lost one counts only if that has given none.
 
         Raises:
             NodeLost: A node of the job died.
         """
         with naming_the_lost(self.member.loop):
-            self.member.loop.command(text, self._instructs_again)
-        if text.startswith("optimizer\n"):
-            self._beginning.optimizer = text.partition("\n")[2]
-        self._instructs_again = False
+            self.member.loop.run_optimizer(text, self._tells_again)
+        self._beginning.optimizer = text
+        self._tells_again = False
 
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:
         """Check the shape of an array for a key.
@@ -392,8 +391,8 @@ class KVStore(ManyKeys):
             self.exchange.declare(entry.key, entry.shape)
         return entries
 
-    def _instruct(self) -> None:
-        """Send the sync policy's instruction to global servers, if parameters are exchanged."""
+    def _run_rule(self) -> None:
+        """Have global servers run the optimizer of the sync policy, if parameters are exchanged."""
         rule = global_rule(self.member)
         if rule is not None:
-            self.instruct(rule)
+            self.run_optimizer(rule)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError
-from geomx.experiment.native_parts import optimizers
+from geomx.experiment.native_parts import state_refusal
 from geomx.live.files import durable, experiment_file
 from geomx.live.journal import opened
 from geomx.live.member import Member
@@ -151,12 +151,7 @@ def _refusal(
     if not optimizer:
         return "they have none in this run"
     (key, shard), state = min(states.items(), key=lambda item: len(item[1]))
-    try:
-        made = _core.Optimizer(optimizer, key, optimizers(member.selection))
-        made.load(state, cuts[key][shard])
-    except RuntimeError as error:
-        return str(error)
-    return ""
+    return state_refusal(member.selection, optimizer, state, cuts[key][shard])
 
 
 def begun_with(spec: Spec, folder: str, directory: Path) -> Spec:

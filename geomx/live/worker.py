@@ -266,7 +266,7 @@ class LiveWorker:
         told = "" if self._global_optimizer is None else optimizer_text(self._global_optimizer)
         if self._rank == 0:  # if restarted, this has an effect only if its predecessor gave none
             if told:
-                loop.command("optimizer\n" + told, member.late)
+                loop.run_optimizer(told, member.late)
             for key in self._keys:
                 value = self._parameters[key]
                 if self._model is not None:

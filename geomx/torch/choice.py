@@ -75,5 +75,5 @@ def chosen(
     check_optimizer(member.selection, at_servers)
     choice = Choice(here is not None, at_servers, groups(optimizer) if by_gradients else None)
     if at_servers is not None and store.is_master_worker:
-        store.instruct("optimizer\n" + choice.text)
+        store.run_optimizer(choice.text)
     return choice

@@ -156,9 +156,9 @@ class VirtualLoop(Requests):
         del timeout_s
         self._ask("barrier", where=call_site())
 
-    def command(self, text: str, unless_given: bool = False) -> None:
-        """See `_core.Loop.command`."""
-        self._post("command", text=text, unless_given=unless_given)
+    def run_optimizer(self, optimizer: str, unless_given: bool = False) -> None:
+        """See `_core.Loop.run_optimizer`."""
+        self._post("optimizer", optimizer=optimizer, unless_given=unless_given)
 
     def report(
         self, host: int, number: int, values: Sequence[float], not_before_s: float = 0.0

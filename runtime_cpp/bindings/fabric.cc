@@ -18,6 +18,7 @@
 #include "bindings/handles.h"
 #include "bindings/shards.h"
 #include "bindings/passes.h"
+#include "core/replica.h"
 #include "core/worker.h"
 #include "fabric/fabric.h"
 #include "kernels/memory.h"
@@ -219,10 +220,10 @@ void init_fabric(nb::module_& m) {
       }, "node"_a, "key"_a, "Return the rounds that other parties have completed by that value.")
       .def("report_values", &Fabric::ReportValues, "report"_a,
            "Set whether every new value at a worker creates a notice.")
-      .def("command", [](Fabric& self, NodeId node, const std::string& text, Time now) {
-        self.node(node).worker().Command(text, now);
+      .def("run_optimizer", [](Fabric& self, NodeId node, const std::string& optimizer, Time now) {
+        self.node(node).worker().Command(Instruction(optimizer), now);
         self.Touch(node, now);
-      }, "node"_a, "text"_a, "now_ns"_a)
+      }, "node"_a, "optimizer"_a, "now_ns"_a, "Have all global servers run an optimizer. See Loop.run_optimizer.")
       .def("train", &Fabric::Train, "node"_a, "plan"_a, "pace"_a,
            "Let the fabric execute a worker's training loop.")
       .def("start",

@@ -16,6 +16,7 @@
 
 #include "bindings/shards.h"
 #include "core/optimizer_states.h"
+#include "core/replica.h"
 #include "core/worker.h"
 #include "fabric/fabric.h"
 #include "kernels/sums.h"
@@ -87,13 +88,12 @@ class FabricWorker {
     worker().Barrier(now);
     fabric_.Touch(id_, now);
   }
-  void Command(const std::string& text, bool unless_given, Time now) {
-    worker().Command(text, now, unless_given);
-    fabric_.Touch(id_, now);
-  }
   void Report(NodeId host, std::uint32_t number, const std::vector<double>& values, Time now) {
     fabric_.node(id_).Report(host, number, values);
     fabric_.Touch(id_, now);
+  }
+  void RunOptimizer(const std::string& optimizer, bool unless_given, Time now) {
+    Command(Instruction(optimizer), unless_given, now);
   }
   void AskStates(Time now) { Command(kAskVerb, false, now); }
   void LoadState(Key key, std::uint32_t shard, const nb::bytes& saved, Time now) {
@@ -114,6 +114,10 @@ class FabricWorker {
   Worker& worker() { return fabric_.node(id_).worker(); }
 
  private:
+  void Command(const std::string& text, bool unless_given, Time now) {
+    worker().Command(text, now, unless_given);
+    fabric_.Touch(id_, now);
+  }
   Fabric& fabric_;
   NodeId id_;
 };
@@ -151,8 +155,8 @@ void init_fabric_worker(nb::module_& m) {
       .def("push", &FabricWorker::Push, "key"_a, "values"_a, "loss"_a, "last"_a, "absent"_a, "now_ns"_a,
            "Contribute to the next round; return the round. See Loop.push.")
       .def("barrier", &FabricWorker::Barrier, "now_ns"_a, "Come to the next barrier.")
-      .def("command", &FabricWorker::Command, "text"_a, "unless_given"_a, "now_ns"_a,
-           "Send an instruction to all global servers. See Loop.command.")
+      .def("run_optimizer", &FabricWorker::RunOptimizer, "optimizer"_a, "unless_given"_a, "now_ns"_a,
+           "Have all global servers run an optimizer. See Loop.run_optimizer.")
       .def("report", &FabricWorker::Report, "host"_a, "number"_a, "values"_a, "now_ns"_a,
            "Send numbers to the coordinator `number` on node `host`, after all earlier pushes.")
       .def("ask_states", &FabricWorker::AskStates, "now_ns"_a,

@@ -22,6 +22,7 @@
 #include "bindings/handles.h"
 #include "bindings/members.h"
 #include "bindings/report.h"
+#include "core/replica.h"
 #include "io/loop.h"
 
 namespace nb = nanobind;
@@ -342,10 +343,12 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
              return *values;
            },
            "number"_a, "timeout_s"_a, "Wait for the oldest reply that has not been returned yet.")
-      .def("command", &Loop::Command, "text"_a, "unless_given"_a = false,
-           nb::call_guard<nb::gil_scoped_release>(),
-           "Send an instruction (its name, then lines) to all global servers; a global server executes it "
-           "itself. `unless_given`: it has no effect after an earlier instruction.")
+      .def("run_optimizer",
+           [](Loop& self, const std::string& optimizer, bool unless_given) {
+             self.Command(Instruction(optimizer), unless_given);
+           }, "optimizer"_a, "unless_given"_a = false, nb::call_guard<nb::gil_scoped_release>(),
+           "Have all global servers run an optimizer (its name, then an option and its value per line); a global "
+           "server does so itself. `unless_given`: not if they run one already.")
       .def("initialise", &Initialise, "key"_a, "index"_a, "shard"_a, "array"_a.noconvert(),
            "Set the initial value of a global server's shard: (offset, elements, server, priority).")
       .def("global_value", &GlobalValue, "key"_a, "shard"_a,

@@ -17,7 +17,10 @@
 
 namespace geomx {
 
-// "optimizer\nNAME\nOPTION VALUE\n..." Throws std::invalid_argument for anything else.
+// What a master worker sends for servers to run an optimizer: "optimizer\nNAME\nOPTION VALUE\n..."
+inline std::string Instruction(const std::string& optimizer) { return "optimizer\n" + optimizer; }
+
+// Throws std::invalid_argument for anything else.
 inline OptimizerSpec ParseInstruction(const std::string& text, const OptimizerFactories& plugins) {
   const std::size_t line_end = text.find('\n');
   const std::string verb = text.substr(0, line_end);
