@@ -22,6 +22,7 @@ from geomx import __version__
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.live.descriptors import readable
+from geomx.live.exit_status import LOST
 from geomx.live.files import Reader
 from geomx.live.journal import Notes
 from geomx.live.launcher import run_experiment
@@ -158,6 +159,35 @@ def test_a_full_disk_is_one_sentence(
     assert one.run() == 1
     said = capsys.readouterr().err
     assert said == f"{tmp_path}/node.jsonl: No space left on device; make room, and run it again\n"
+
+
+LATE_SIGNAL = """
+import argparse, signal, sys
+from geomx.errors import NodeLost
+from geomx.live.node import Node
+
+class Losing(Node):
+    def _play(self):
+        raise NodeLost("a/server", "connection closed")
+
+    def _log(self, text, level="error"):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(number)
+
+of = argparse.Namespace(
+    name="a/worker0", notes=sys.argv[1], journal="", again=False, resumes=False, told=False
+)
+sys.exit(Losing(of).run())
+"""
+
+
+def test_a_signal_does_not_interrupt_the_end_of_a_node(tmp_path: Path) -> None:
+    """A launcher ends nodes that have noticed a loss, and are about to note what they counted."""
+    command = [sys.executable, "-c", LATE_SIGNAL, str(tmp_path / "node")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (LOST, "")
+    (note,) = Reader(tmp_path / "node").new()
+    assert note["end"] == {"status": "lost", "lost": ["a/server", "connection closed"]}
 
 
 def test_a_launcher_shows_the_end_of_a_chain_of_waits(tmp_path: Path) -> None:

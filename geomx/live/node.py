@@ -74,7 +74,9 @@ class Node:
             self._notes.again()
         self._member: Member | None = None
         self._before: tuple[Member, Notes] | None = None  # this process was a standby
+        self._tells: Member | None = None  # notes changes; the main thread asks plugins whether
         self._interrupted = False
+        self._over = False  # from then on, the process ends, and signals do not interrupt that
         self._leaves = False  # whether a signal has requested to leave before the run ends
         self._trains = False
         self._calls: Calls | None = None  # of plugins, in the main thread
@@ -84,8 +86,11 @@ class Node:
         """Run the node until it ends; return the exit status."""
         self._watch()
         try:
-            with own_process(), memory_limited():
-                self._play()
+            try:
+                with own_process(), memory_limited():
+                    self._play()
+            finally:
+                self._over = True
             self._end("done")
             return DONE
         except NodeLost as lost:
@@ -164,7 +169,7 @@ class Node:
                     server.loop.close()
                     return
         self._before = standby, self._notes
-        self._member = server
+        self._member, self._tells = server, None
         name = files.stem(Path(), server.node.name).name
         self._notes = Notes(self._stem.with_name(name), resumed=True)
         self._notes.recovered(_core.clock_s())
@@ -201,8 +206,10 @@ class Node:
 
     def _start(self, member: Member) -> None:
         self._notes.metrics = meter(member, access.folder_from_environment())
+        tells = may_lack_some(member.spec.cluster, member.selection, member.spec.faults)
         member.wait_started()
         self._notes.started(member.started_s)
+        self._tells = member if tells else None
 
     # ---- the end ----
 
@@ -251,10 +258,15 @@ class Node:
         inward.setblocking(False)
         signal.set_wakeup_fd(inward.fileno())
         for number in _ENDING:
-            signal.signal(number, _interrupt)
+            signal.signal(number, self._interrupt)
         signal.signal(LEAVE, self._leave)
         threading.Thread(target=self._watchman, args=(outward,), daemon=True).start()
         self._keep = inward
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        if not self._over:
+            self._over = True
+            raise KeyboardInterrupt
 
     def _leave(self, number: int, frame: Any) -> None:
         """Leave the run while others continue; if that is not possible, end as on SIGTERM."""
@@ -306,16 +318,9 @@ class Node:
 
     def _tell_members(self) -> None:
         """Note the changes of members since the last call."""
-        member = self._member
-        if member is None or not self._tells(member):
-            return
-        with self._telling:
-            self._note_members(member, member.loop.members())
-
-    @staticmethod
-    def _tells(member: Member) -> bool:
-        spec = member.spec
-        return may_lack_some(spec.cluster, member.selection, spec.faults)
+        if (member := self._tells) is not None:
+            with self._telling:
+                self._note_members(member, member.loop.members())
 
     def _note_members(self, member: Member, told: Iterable[Any]) -> None:
         for at_s, kind, names, *about in told:
@@ -343,11 +348,6 @@ class Node:
         main = threading.main_thread().ident or 0
         found = self._calls.overdue(main, sys._current_frames().get(main))
         return " ".join(found) if found else overdue(0.8 * limit_s, limit_s)
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
