@@ -51,6 +51,29 @@ def test_live_parameters_equal_a_replay_of_the_participation(tmp_path: Path, sce
         assert "server" in fault["node"] or rows[-1]["iteration"] == 59
 
 
+def test_a_run_does_not_wait_for_a_lost_process_that_still_exists(tmp_path: Path) -> None:
+    """It is paused until long after the end of the run, and hears neither of its loss nor of it."""
+    words = ["mode=live", "faults.suspect_s=0.5", "iterations=30"]
+    results = run(tmp_path / "run", "[{at_s: 0.2, pause: south/worker0, for_s: 100}]", *words)
+    assert results.summary["wall_seconds"] < 100
+    (_, fault) = results.summary["faults"]
+    assert (fault["what"], fault["node"]) == ("lost", "south/worker0")
+
+
+def test_a_run_ends_when_those_that_may_join_have_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GEOMX_TOKEN", "a long random secret: 0123456789")
+    network = tmp_path / "one_party.yaml"
+    links = {"uplink_mbps": 1000, "downlink_mbps": 1000}
+    parties = {"east": {"workers": 2, **links}}
+    central = {"name": "hub", **links}
+    network.write_text(str({"central": central, "parties": parties, "delay_ms": 5}))
+    words = [*LIVE, f"network={network}", "faults.absent=[east/worker1]", "iterations=400"]
+    with pytest.raises(NodeLost, match="node east/server was lost: killed by SIGKILL"):
+        run(tmp_path / "run", "[{at_s: 0.2, kill: east/server}]", *words)
+
+
 def test_participation_equals_the_simulations(tmp_path: Path) -> None:
     slow = ["workload.forward_ms=400", "workload.backward_ms=20", "iterations=6"]
     scenario = "[{at_s: 1.1, kill: west/worker1}, {at_s: 2.0, kill: south/worker0}]"

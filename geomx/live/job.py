@@ -179,8 +179,8 @@ class Job:
         if status < 0 and self._restarts.journal(self.spec.cluster.node(name)) is None:
             self._tell_scheduler(name, f"killed by {signal.Signals(-status).name}")
         over = self._ended.get(self.spec.cluster.scheduler.name) == DONE
-        if over and self._restarts.again(name):
-            return  # the run ended before the restarted node could take part
+        if over and self._restarts.spare(name):
+            return
         if not self._restarts.take(name, status):
             self._ended[name] = status
         if self._ended.get(self.spec.cluster.scheduler.name) == DONE:
@@ -195,10 +195,11 @@ class Job:
                 os.write(self._words, word.encode() + b"\n")
 
     def _end_late(self) -> None:
-        """End restarted nodes that have not joined, as the run is over."""
+        """End restarted nodes that have not joined, and lost ones, as the run is over."""
         for name, process in self._running.items():
             if self._restarts.idle(name):
                 process.signal_all(signal.SIGTERM)
+                process.signal_all(signal.SIGCONT)  # that it was paused may be why it is lost
 
     def end(self) -> None:
         """End every process, and the processes of training scripts: SIGTERM, then SIGKILL."""

@@ -89,10 +89,21 @@ class Restarts:
         """Return whether a node was started during the run."""
         return name in self._began_s
 
+    def spare(self, name: str) -> bool:
+        """Return whether the end of a node does not matter once the run is over.
+
+        It was started during the run, or is lost: others have ended the run without it.
+        """
+        return self.again(name) or self._is_lost(name)
+
     def idle(self, name: str) -> bool:
-        """Return whether a node was started while training went on, and has not taken part yet."""
+        """Return whether a node takes no part in training.
+
+        It was started while training went on, and has not begun yet. Or it is lost: while its
+        process was paused, for example, it does not learn that the run is over.
+        """
         if not self.again(name):
-            return False
+            return self._is_lost(name)
         notes = [next(iter(note)) for note in Reader(stem(self._directory, name)).new()]
         latest = len(notes) - notes[::-1].index("again") if "again" in notes else 0
         return "started" not in notes[latest:]
@@ -203,7 +214,17 @@ class Restarts:
         self._gone.add(node.name)
         for name in self._orphans.pop(node.name, ()):
             self._gone.add(name)
-        return any(worker.name not in self._gone for worker in self._spec.cluster.workers)
+        return any(
+            worker.name not in self._gone and party.server.name not in self._gone
+            for party in self._spec.cluster.parties
+            for worker in party.workers
+        )
+
+    def _is_lost(self, name: str) -> bool:
+        """Return whether the scheduler has lost a node, which has not taken part again."""
+        scheduler = stem(self._directory, self._spec.cluster.scheduler.name)
+        kinds = [n["member"] for n in Reader(scheduler).new() if name in n.get("names", ())]
+        return bool(kinds) and kinds[-1] in ("gone", "moved")
 
     def _started(self, name: str) -> bool:
         return any("started" in note for note in Reader(stem(self._directory, name)).new())

@@ -171,8 +171,8 @@ class RemoteJob:
             name, status = line.node.name, line.status
             if status is None or name in self._ended or line in self._replaced:
                 continue
-            late = over and self._restarts.again(name)  # it came too late to take part
-            if late or (not line.refused and self._restarts.take(name, status)):
+            spare = over and self._restarts.spare(name)
+            if spare or (not line.refused and self._restarts.take(name, status)):
                 self._replaced.append(line)
             else:
                 self._ended[name] = status
