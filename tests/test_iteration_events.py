@@ -93,6 +93,9 @@ def test_what_another_process_has_begun_is_past(cluster: Cluster) -> None:
     again.renew(worker)
     assert again.begins(worker, 3) == []  # the step at which its predecessor was killed
     assert [again.begins(worker, step) for step in (4, 5)] == [[], [1]]
+    repeating = Iterations(events)  # from the step after the last synchronisation on
+    repeating.renew(worker, begun=[0, 1])
+    assert [repeating.begins(worker, step) for step in (2, 3, 5, 9)] == [[], [], [], [2]]
 
 
 def test_an_event_at_an_iteration_has_no_time_of_its_own(cluster: Cluster) -> None:
@@ -213,6 +216,24 @@ def test_killed_and_joining_nodes_at_iterations(tmp_path: Path, mode: str) -> No
     steps = [row["iteration"] for row in results.iterations if row["worker"] == "east/worker1"]
     assert steps[:8] == list(range(8))
     assert steps[8] > 8  # the others went on without it
+
+
+@pytest.mark.needs("hfa")
+@BOTH
+def test_a_worker_that_repeats_its_steps_is_killed_once(tmp_path: Path, mode: str) -> None:
+    """The only worker goes on at its last synchronisation, before the step of the event."""
+    network = tmp_path / "alone.yaml"
+    links = {"uplink_mbps": 1000, "downlink_mbps": 1000}
+    parties = {"east": {"workers": 1, **links}}
+    content = {"central": {"name": "hub", **links}, "parties": parties, "delay_ms": 1}
+    network.write_text(str(content))
+    words = [f"network={network}", "+sync=hfa", "sync.k1=5", "sync.k2=1", CONTINUES]
+    events = "[{kill: east/worker0, at_iteration: 7, restart_s: 0.1}]"
+    results = run(tmp_path / mode, mode, events, *SMALL, *words)
+    (row,) = results.summary["faults"]
+    assert (row["what"], row["at_iteration"]) == ("kill", 7)
+    assert row["recovered_s"] > 0.1
+    assert last_iteration(results, "east/worker0") == 19
 
 
 @BOTH

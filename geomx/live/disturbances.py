@@ -32,6 +32,10 @@ LASTING = ("cut", "heal")
 class ActNotes(Protocol):
     """Where a process notes what a scenario does to it."""
 
+    @property
+    def begun(self) -> Collection[int]:
+        """Numbers of the events that an earlier process of the node has noted."""
+
     def killed(self, restart_s: float | None) -> None:
         """Note that this process is killed now, with the seconds until its replacement."""
 
@@ -164,7 +168,8 @@ class StepEvents:
         self._scenario, self._member = scenario, member
         self._iterations = Iterations(scenario)
         if member.late or member.resumed:
-            self._iterations.renew(member.node.id)
+            begun = member.act_notes.begun if member.act_notes is not None else ()
+            self._iterations.renew(member.node.id, begun)
 
     def begin(self, step: int, time_ns: int) -> None:
         """Let the events begin that do so with a step of this worker.

@@ -57,12 +57,14 @@ class Notes:
             may be incomplete.
 
     Attributes:
+        begun: Numbers of the events of the scenario that an earlier process has noted.
         metrics: Told of steps and long waits; None: there are none.
     """
 
     def __init__(self, stem: Path, resumed: bool = False) -> None:
         self._stem, self._path = stem, path(stem, ".jsonl")
         self._noted: set[tuple[str, int]] = set()  # a worker may repeat its last steps
+        self.begun: frozenset[int] = frozenset()
         self._members: set[str] = set()  # changes of members, which a repeated journal tells again
         if resumed and self._path.exists():
             written = self._path.read_bytes()
@@ -74,6 +76,7 @@ class Notes:
                 if kind in note
             }
             self._members = members_noted(Reader(stem).new())
+            self.begun = frozenset(n["begins"] for n in Reader(stem).new() if "begins" in n)
         if not resumed:
             self._path.write_bytes(b"")
         # Another process may write, too: one that was declared lost, and its successor.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from geomx.scenario.acts import Scenario
 
 
@@ -25,13 +27,16 @@ class Iterations:
         self._anew: set[int] = set()
         self.waiting = set(self._at)
 
-    def renew(self, worker: int) -> None:
+    def renew(self, worker: int, begun: Collection[int] = ()) -> None:
         """Take note that another process takes a worker's place: what its first step began is past.
 
         Args:
             worker: Id of the worker.
+            begun: Numbers of events that have begun, if another object has found them. The new
+                process may repeat local steps since the last synchronisation.
         """
         self._anew.add(worker)
+        self.waiting.difference_update(begun)
 
     def begins(self, worker: int, step: int) -> list[int]:
         """Return the numbers of the events that begin now.
