@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +13,19 @@ from typing import Any
 import pytest
 
 from geomx.cluster import Cluster
+from geomx.errors import NodeLost
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
-from geomx.live.collector import Collector
+from geomx.live import launcher
+from geomx.live.collector import Collector, recover
 from geomx.live.files import stem
 from geomx.live.journal import Notes
 from geomx.live.left_early import LeftEarly
 from geomx.options.schema import FaultOptions
+from geomx.results.participation import Partial, Participation
 from geomx.results.recorder import Recorder
 from geomx.results.steps import unequal
+from geomx.scenario.events import read_scenario
 
 
 def noted_by(
@@ -77,6 +83,76 @@ def test_tensors_are_known_by_the_keys_that_a_script_has_chosen(
     built = experiment(two_parties, tiny, faults=FaultOptions(on_loss="continue"))
     found = noted_by(built, tmp_path, lacking(0, 3, 9), tells)
     assert found == ["name 0", "name 3", "name 9"]
+
+
+class Failing:
+    """A job that has failed half a second after its start, which its end took as long to find."""
+
+    def __init__(self, started_s: float) -> None:
+        self.failed_s: float | None = started_s + 0.5
+
+    def __enter__(self) -> Failing:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        pass
+
+    def poll(self) -> bool:
+        raise NodeLost("party1/server", "killed by SIGKILL")
+
+
+def test_what_happens_after_the_failure_of_a_run_is_no_fault(
+    experiment: Callable[..., Experiment], two_parties: Cluster, tiny: Any, tmp_path: Path
+) -> None:
+    """Nodes end because the run does, and no event of the scenario happens any more."""
+    events = read_scenario([{"every_s": 0.4, "reset": ["party0", "hub"]}], two_parties)
+    faults = FaultOptions(on_loss="continue")
+    built = replace(experiment(two_parties, tiny, faults=faults), scenario=events)
+    started_s = time.monotonic() - 1.0
+    (tmp_path / "nodes").mkdir()
+    notes = Notes(stem(tmp_path, built.cluster.scheduler.name))
+    notes.started(started_s)
+    for time_s, name in ((0.3, "party1/worker0"), (0.7, "party0/server")):
+        notes.member(time_s, "gone", [name], [])
+    recorder = Recorder(tmp_path, built.header())
+    collector = Collector(built, tmp_path, recorder)
+    with pytest.raises(NodeLost):
+        launcher._run(lambda: Failing(started_s), collector, recorder)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert [(row["time_s"], row["what"]) for row in summary["faults"]] == [
+        (0.3, "lost"),
+        (0.4, "reset"),
+    ]
+
+
+def test_a_node_recovers_from_the_kill_that_has_ended_it() -> None:
+    """Kills of a node that is dead have no effect."""
+    kills: list[dict[str, Any]] = [
+        {"time_s": at, "what": "kill", "node": "a"} for at in (1.0, 1.5, 3.0, 7.0)
+    ]
+    others = recover(kills, {"a": [2.0, 3.5, 5.0], "b": [4.0]})
+    assert [kill["recovered_s"] for kill in kills] == [1.0, None, 0.5, None]
+    assert others == [
+        {"time_s": 4.0, "what": "restart", "node": "b"},
+        {"time_s": 5.0, "what": "restart", "node": "a"},
+    ]
+
+
+def test_a_kill_of_a_dead_node_loses_no_contributions(two_parties: Cluster, tmp_path: Path) -> None:
+    node = "party0/worker0"
+    kills: list[dict[str, Any]] = [
+        {"time_s": at, "what": "kill", "node": node} for at in (1.0, 1.2)
+    ]
+    found = Participation(tmp_path / "rounds.csv", kills, two_parties, lambda fault: None)
+    for kill in kills:
+        found.fault(kill)
+    found.lost(1.3, node)
+    for number, at in enumerate((1.4, 1.5)):
+        found.partial(Partial(at, "party0/server", "w", 0, number, number, 1, (node,)))
+    found.takes_part(1.6, node)
+    found.summary()
+    assert [kill["lost_contributions"] for kill in kills] == [2, 0]
+    assert [kill["recovered_s"] for kill in kills] == [pytest.approx(0.6), None]
 
 
 def test_a_worker_that_has_left_before_the_others_is_told_once(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from geomx.live.files import Note, Reader, stem
 from geomx.live.files import path as file_of
 from geomx.live.left_early import LeftEarly
 from geomx.results.link_traffic import record_traffic
-from geomx.results.participation import Partial, divided
+from geomx.results.participation import Fault, Partial, divided
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
 from geomx.results.scripts import complete
@@ -124,11 +124,14 @@ class Collector:
             f"runtime.failure_timeout_s={limit_s:g} is how long all workers may wait"
         )
 
-    def elapsed_s(self) -> float:
-        """Return the seconds since the start of the run, by its clock; 0 before the start."""
+    def since_start_s(self, monotonic_s: float) -> float:
+        """Return the seconds from the start of the run to a time of this machine's clock.
+
+        0 before the start.
+        """
         if self._started_s is None:
             return 0.0
-        return time.monotonic() + self._ahead_s - self._started_s
+        return monotonic_s + self._ahead_s - self._started_s
 
     def total(self) -> None:
         """Record the counts of every node, once; a resumed one includes its predecessor's."""
@@ -136,28 +139,27 @@ class Collector:
             self._end(node, facts)
         self._ends.clear()
 
-    def record_faults(self, until_s: float) -> None:
-        """Record all faults and changes of members up to `until_s` seconds after the start."""
-        recovered = {name: list(times) for name, times in self._recovered.items()}
+    def record_faults(self, until_s: float, ended: bool = False) -> None:
+        """Record all faults and changes of members up to `until_s` seconds after the start.
+
+        Args:
+            until_s: Until when, in seconds since the start.
+            ended: Whether the run was ended then, by an error or an interruption.
+        """
         schedule = self._experiment.event_schedule
         begun = [row for act in self._begun.values() if (row := schedule.row(act)) is not None]
         rows = schedule.rows(until_s) + [row for row in begun if row["time_s"] <= until_s]
         rows.sort(key=lambda row: row["time_s"])
         nodes = self._experiment.cluster.nodes if self._participation else ()
         anew = {node.name for node in nodes if node.role in ("worker", "server")}  # counted there
-        for row in rows:
-            if row["what"] != "kill" or row["node"] in anew:
-                continue
-            later = [at for at in recovered.get(row["node"], ()) if at > row["time_s"]]
-            row["recovered_s"] = later[0] - row["time_s"] if later else None
-            if later:
-                recovered[row["node"]].remove(later[0])
-        for name, times in recovered.items():  # of nodes that were not killed by the scenario
-            rows += [{"time_s": at, "what": "restart", "node": name} for at in times]
+        kills = [row for row in rows if row["what"] == "kill" and row["node"] not in anew]
+        rows += recover(kills, self._recovered)
         told: list[tuple[float, Callable[[], Any]]] = [
             (row["time_s"], partial(self._recorder.fault, row)) for row in rows
         ]
         for time_s, node, note in self._told:
+            if ended and time_s > until_s:
+                continue  # other nodes that end because the run does
             told.append((time_s, partial(self._member, time_s, node, note)))
         for _, record in sorted(told, key=lambda each: each[0]):
             record()
@@ -308,3 +310,30 @@ class Collector:
             self._recorder.span(
                 node.name, node.party, name, category, start_s + late_s, duration_s, **about
             )
+
+
+def recover(kills: Sequence[Fault], recovered: Mapping[str, Sequence[float]]) -> list[Fault]:
+    """Add ``recovered_s`` to the rows of kills.
+
+    Args:
+        kills: Rows of the scenario's kills. The kill of a node that is dead has no effect: the one
+            that has ended it restarts it.
+        recovered: When each node was connected again, in seconds since the start.
+
+    Returns:
+        Rows of the nodes that were connected again after something else had killed them.
+    """
+    events: list[tuple[float, str, Fault | None]]
+    events = [(kill["time_s"], kill["node"], kill) for kill in kills]
+    events += [(at, name, None) for name, times in recovered.items() for at in times]
+    dead: dict[str, Fault] = {}
+    others: list[Fault] = []
+    for time_s, name, kill in sorted(events, key=lambda event: event[0]):
+        if kill is not None:
+            kill["recovered_s"] = None
+            dead.setdefault(name, kill)
+        elif (fatal := dead.pop(name, None)) is not None:
+            fatal["recovered_s"] = time_s - fatal["time_s"]
+        else:
+            others.append({"time_s": time_s, "what": "restart", "node": name})
+    return others

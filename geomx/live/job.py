@@ -88,6 +88,7 @@ class Job:
         self._relay = Relay(
             self._logs, spec.runtime.failure_timeout_s, scheduler=spec.cluster.scheduler.name
         )
+        self.failed_s: float | None = None
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._address = ""
         self._experiment = experiment_file(directory)
@@ -167,6 +168,7 @@ class Job:
             self._restarts.begins(node.name)
             self._start(node)
         if any(status != DONE for status in self._ended.values()):
+            self.failed_s = time.monotonic()
             self._wait(NOTICE_S)
             self._relay.look(last=True)
             shown = self.spec.cluster.workers[0].name if self.command else ""

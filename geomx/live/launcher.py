@@ -35,7 +35,13 @@ from geomx.training.steps import Steps
 
 
 class Running(Protocol):
-    """The processes of a run: a context manager that starts them and ends them."""
+    """The processes of a run: a context manager that starts them and ends them.
+
+    Attributes:
+        failed_s: When the first of them had failed, by this machine's clock; None: none has.
+    """
+
+    failed_s: float | None
 
     def __enter__(self) -> Running: ...
 
@@ -129,20 +135,25 @@ def _run(
 ) -> Results:
     """Run a job, and record it while it happens, also if it fails."""
     began = time.perf_counter()
+    ended_s: float | None = None
     try:
         collector.begin()
         with job() as running, bar() as advance:
-            while running.poll():
-                collector.collect(advance)
-                collector.check()
-                time.sleep(POLL_S)
+            try:
+                while running.poll():
+                    collector.collect(advance)
+                    collector.check()
+                    time.sleep(POLL_S)
+            except BaseException:
+                ended_s = running.failed_s or time.monotonic()
+                raise
         collector.collect()
         return collector.finish(time.perf_counter() - began)
     except BaseException as error:
         collector.collect()
         collector.total()
         collector.about_script()
-        collector.record_faults(collector.elapsed_s())
+        collector.record_faults(collector.since_start_s(ended_s or time.monotonic()), ended=True)
         recorder.abort(error)
         raise
 

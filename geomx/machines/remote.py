@@ -56,6 +56,7 @@ class RemoteJob:
         self._tell = tell
         self._token = access.new_token()
         self._lines: list[Line] = []
+        self.failed_s: float | None = None
         self._ended: dict[str, int] = {}  # exit status by node, in the order in which they ended
         self._address = ""  # of the scheduler
         self._patience = Patience(spec.runtime.failure_timeout_s)
@@ -122,6 +123,7 @@ class RemoteJob:
                 ),
             )
         if any(status != DONE for status in self._ended.values()):
+            self.failed_s = time.monotonic()
             self._wait(NOTICE_S)
             raise culprit(self.spec.cluster, self.directory, self._ended)
         # Agents end all processes of their command.

@@ -98,8 +98,10 @@ class Participation:
 
     def fault(self, fault: Fault) -> None:
         """Record a row of ``faults`` of the scenario."""
-        if "node" in fault and fault["what"] == "kill":
-            self._open.setdefault(fault["node"], fault)
+        if fault["what"] != "kill":
+            return
+        if self._open.setdefault(fault["node"], fault) is not fault:
+            self._until_s[id(fault)] = fault["time_s"]  # the node was dead: no effect
 
     def lost(self, time_s: float, node: str) -> None:
         """Record that training continues without `node`."""
