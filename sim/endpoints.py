@@ -6,8 +6,9 @@ from geomx import _core
 from geomx.cluster import Direction, NodeSpec
 from geomx.experiment.costs import beside_device, served_on_device
 from geomx.experiment.experiment import Experiment
+from geomx.experiment.hops import hop
 from geomx.experiment.native_parts import part
-from geomx.experiment.wiring import MOST_SHARD_ELEMENTS, hop
+from geomx.experiment.wiring import MOST_SHARD_ELEMENTS
 from geomx.options.costs import Figures
 
 

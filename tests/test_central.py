@@ -83,6 +83,23 @@ def test_every_plugin_works_with_central_workers(
     assert all(np.isfinite(value).all() for value in run.parameters)
 
 
+@pytest.mark.needs("demo", "powersgd")
+def test_a_codec_may_precede_a_linear_one(central: Build, tiny: Workload, simulate: Build) -> None:
+    """All parties then encode alike, as their server decodes what arrives."""
+    chosen = [
+        ("demo", {"side": 8, "kept": 4}),
+        ("powersgd", {"min_elements": 1, "rank": 1, "dense_rounds": 0}),
+    ]
+    run = simulate(central(1, 1, 1), tiny, accel=chosen, iterations=8)
+    pushed = [
+        row["bytes"]
+        for row in run.results.links
+        if row["source"].endswith("/server") and "global" in row["target"]
+    ]
+    assert len(pushed) == 3
+    assert len(set(pushed)) == 1
+
+
 @pytest.mark.needs("mixedsync")
 def test_the_final_model_is_that_of_the_last_worker(
     central: Build, tiny: Workload, simulate: Build

@@ -17,8 +17,9 @@ from geomx import _core
 from geomx.cluster import Cluster, Link
 from geomx.errors import GeomxError
 from geomx.experiment.experiment import Experiment
+from geomx.experiment.hops import hop
 from geomx.experiment.native_parts import chosen_optimizers, part
-from geomx.experiment.wiring import MOST_SHARD_ELEMENTS, hop
+from geomx.experiment.wiring import MOST_SHARD_ELEMENTS
 from geomx.limits.rules import hook_limited
 from geomx.plugin.coordination import Overlay
 from geomx.plugin.parts import ByTurns, Shard, cut_evenly

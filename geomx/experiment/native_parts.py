@@ -6,7 +6,7 @@ that the core calls; its handle contains the plugin's label for errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -137,6 +137,24 @@ def linear_traits(codec: Any) -> str:
     if not getattr(codec, "linear", False):
         return "none"
     return f"{type(codec).__name__} {getattr(codec, '__dict__', {})}"
+
+
+def encodings_are_added(chains: Sequence[Sequence[tuple[str, Any]]]) -> list[list[bool]]:
+    """Return for each chain of codecs, by sizes of a shard, whether servers add what it encodes.
+
+    They do so where all codecs that encode the shard are linear, and decode what arrives otherwise.
+
+    Args:
+        chains: The codecs of some links, with their plugins' labels.
+
+    Returns:
+        A list for each chain, with an entry for each size from which codecs may differ.
+    """
+    codecs = [codec for chain in chains for _, codec in chain]
+    bounds = [codec.bound for codec in codecs if isinstance(codec, BySize)]
+    sizes = sorted({_ANY_SIZE, *(max(1, n) for bound in bounds for n in (bound - 1, bound))})
+    handles = [[part(codec, "codec", label) for label, codec in chain] for chain in chains]
+    return [[_core.CodecChain(each, size).linear for size in sizes] for each in handles]
 
 
 def optimizers(selection: Selection) -> list[_core.OptimizerFactory]:

@@ -6,21 +6,19 @@ modes have the same codecs, slicers and policies on every link.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from geomx import _core
-from geomx.cluster import Cluster, Direction, Link, NodeSpec
+from geomx.cluster import Cluster, Direction, NodeSpec
 from geomx.errors import ConfigError, PluginError
-from geomx.experiment.native_parts import blaming, linear_traits, optimizers, part
+from geomx.experiment.hops import check_linear, common, hop
+from geomx.experiment.native_parts import blaming, optimizers, part
 from geomx.experiment.rounds import set_rounds
 from geomx.options.schema import FaultOptions, RuntimeOptions
-from geomx.plugin.coordination import Group, Overlay, Site
+from geomx.plugin.coordination import Site
 from geomx.plugin.parts import ByTurns, Native, Shard, cut_evenly
 from geomx.plugin.selection import Selection
-from geomx.plugin.sync import SyncPolicy
 from geomx.workload import TensorSpec
 
 PlacedShard = tuple[int, int, int, int]
@@ -31,51 +29,6 @@ MOST_SHARD_ELEMENTS: int = _core.MAX_SHARD_ELEMENTS
 
 MOST_ELEMENTS = 2**42
 """Upper bound on the elements of a tensor: 16 TiB, more than any existing model needs."""
-
-
-@dataclass(frozen=True)
-class Common:
-    """Settings of all nodes and links of an experiment, for which plugins are called once.
-
-    Attributes:
-        policy: The sync policy.
-        at_party: Whether local servers run the optimizer.
-        steps_of: Number of workers if they run it first and exchange its steps; else 0.
-        hosts: Ids of nodes that run coordinators.
-        sites: Sites of all coordinators, by number. Their coordinators must not be used, because
-            each node needs its own.
-        overlays: The groups, with their overlays, of which a node is the root or a member, by the
-            node's id.
-    """
-
-    policy: SyncPolicy
-    at_party: bool
-    steps_of: int
-    hosts: frozenset[int]
-    sites: tuple[Site, ...]
-    overlays: Mapping[int, Sequence[tuple[Group, Overlay]]]
-
-
-def common(cluster: Cluster, selection: Selection) -> Common:
-    """Return the settings that all nodes and links share; see `Common`."""
-    return selection.once(cluster, _find_common)
-
-
-def _find_common(selection: Selection, cluster: Cluster) -> Common:
-    policy = selection.sync_policy(cluster)
-    sites = tuple(site for _, site in selection.coordinators(cluster))
-    overlays: dict[int, list[tuple[Group, Overlay]]] = defaultdict(list)
-    for group, overlay in selection.overlays(cluster):
-        for member in {group.root.id: group.root, **{m.id: m for m in group.members}}.values():
-            overlays[member.id].append((group, overlay))
-    return Common(
-        policy,
-        selection.update_at_party(cluster),
-        len(cluster.workers) if selection.steps_first(cluster) else 0,
-        frozenset(site.host.id for site in sites),
-        sites,
-        dict(overlays),
-    )
 
 
 def children(cluster: Cluster, node: NodeSpec) -> list[NodeSpec]:
@@ -180,7 +133,7 @@ def node_config(
     for child in below:
         arriving.append(_add_link(config, cluster, selection, child, node, child, "push"))
         _add_link(config, cluster, selection, node, child, child, "pull")
-    _check_linear(node, arriving)
+    check_linear(node, arriving)
     for parent in above:
         _add_link(config, cluster, selection, node, parent, parent, "push")
         _add_link(config, cluster, selection, parent, node, parent, "pull")
@@ -302,41 +255,6 @@ def _add_link(
     grace_s = max((getattr(slicer, "grace_s", 0.0) for _, slicer in cutting), default=0.0)
     config.add_link(peer.id, direction, codecs, slicers, grace_s)
     return chosen
-
-
-def _check_linear(node: NodeSpec, arriving: Sequence[Sequence[tuple[str, Any]]]) -> None:
-    """Check that all senders to a server have the same linear codecs, as encodings are added.
-
-    Raises:
-        PluginError: The codecs differ.
-    """
-    chains = [{label: linear_traits(codec) for label, codec in chain} for chain in arriving]
-    for label in {label for chain in chains for label in chain}:
-        kinds = {chain.get(label, "none") for chain in chains}
-        if len(kinds) > 1:
-            raise PluginError(
-                f"{label}: a linear codec must be the same on all links to a server; "
-                f"to {node.name} there are {' and '.join(sorted(kinds))}"
-            )
-
-
-def hop(
-    cluster: Cluster,
-    selection: Selection,
-    source: NodeSpec,
-    target: NodeSpec,
-    direction: Direction,
-) -> Link:
-    """Return the directed link from `source` to `target`, as passed to hooks."""
-    shared = common(cluster, selection)
-    with_global = source.role == ("server" if direction == "push" else "global_server")
-    sums = with_global and shared.at_party
-    link = cluster.link(source, target, direction, "sum" if sums and direction == "pull" else None)
-    root = target if direction == "push" else source
-    # Members of a group with an overlay forward what others have encoded, so its links are alike.
-    kind = next((g.kind for g, _ in shared.overlays.get(root.id, ()) if g.root == root), link.kind)
-    summed = sums and direction == "push"
-    return replace(link, kind=kind, exchange=shared.policy.exchange, summed=summed)
 
 
 def shards(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from geomx.errors import ConfigError, near
-from geomx.experiment.wiring import hop
+from geomx.experiment.hops import hop
 from geomx.live.member import Member
 from geomx.plugin.registry import Registry
 

@@ -19,7 +19,8 @@ from typing import Any
 
 from geomx.errors import ConfigError, GeomxError, near
 from geomx.experiment.experiment import Experiment
-from geomx.experiment.wiring import hop, shards
+from geomx.experiment.hops import hop
+from geomx.experiment.wiring import shards
 from geomx.options.schema import PlanOptions
 from geomx.plugin.registration import DEFAULT_SYNC, Plugin
 from geomx.plugin.registry import Registry
