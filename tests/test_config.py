@@ -344,6 +344,48 @@ def test_unusable_files_of_a_folder_are_named(content: str, sentence: str, tmp_p
         main(["--config-dir", str(tmp_path), "experiment=mine"], lambda made, directory: None)
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("sync: hfa", r"it sets a plugin as an option; .*'- override /sync: NAME'"),
+        ("accel: [p3]", "it sets a plugin as an option; "),
+        ("iterations: ten", "iterations must be a whole number"),
+        ("iteration: 4", r"iteration: unknown key; did you mean iterations\?"),
+        ("sync: {k1: 3}", "sync.k1: is an option of sync=hfa, which is not chosen"),
+    ],
+)
+def test_values_of_a_file_that_do_not_fit_are_named(
+    content: str, sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "experiment").mkdir()
+    file = tmp_path / "experiment" / "mine.yaml"
+    file.write_text(f"# @package _global_\n{content}\n")
+    words = ["--config-dir", str(tmp_path), "experiment=mine", "workload=tiny"]
+    with pytest.raises(ConfigError, match=f"^experiment=mine: in its file, {sentence}"):
+        main(words, lambda made, directory: None)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("sync.k1=3 +sync=diloco", "sync.k1=3: is an option of sync=hfa, which is not chosen; "),
+        ("sync.k=3 +sync=hfa", "sync.k=3: unknown key; did you mean k2?"),
+        ("--config-dir none seed=1", "flags=.*: there is no folder none"),
+        ("--config-name none seed=1", "--config-name=none: there is none; "),
+        ("--config-path none seed=1", "--config-path=.*none: there is none; "),
+        ("experiment=a/b.yaml", "experiment=a/b.yaml: no such experiment; .*--config-dir"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_own_key(words: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{sentence}"):
+        main(words.split(), lambda made, directory: None)
+
+
+def test_a_flag_may_stand_behind_the_overrides(capfd: pytest.CaptureFixture[str]) -> None:
+    main(["workload=tiny", "--info"], lambda made, directory: None)
+    assert "workload/tiny" in capfd.readouterr().out
+
+
 def test_files_are_not_listed_as_names(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("parties: {}")
     network_choice(str(tmp_path / "mine.yaml"), Registry.discover())

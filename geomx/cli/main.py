@@ -23,7 +23,15 @@ from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 from geomx.cli.parser import Parser, line, split
-from geomx.errors import PARTS, ConfigError, GeomxError, refused_file, unbuilt
+from geomx.errors import (
+    PARTS,
+    ConfigError,
+    GeomxError,
+    UsageError,
+    near,
+    refused_file,
+    unbuilt,
+)
 from geomx.imports import without_collections
 from geomx.limits.watchdog import any_abandoned, own_process
 from geomx.terminal import log
@@ -180,6 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _guarded(lambda: command.load().main(arguments[1:]))
 
     def dispatch() -> None:
+        if arguments[0] not in COMMANDS:
+            raise UsageError(arguments, f"no such command; {near(arguments[0], COMMANDS)}")
         own, behind = split(arguments[0], arguments[1:])
         with line(arguments):
             options = _parser(arguments).parse([arguments[0], *own], behind)

@@ -213,7 +213,7 @@ def main(
     with _explained(plain, registry), _hydra_raises():
         side_by_side = _on_all_cores(plain) if SWEEP.intersection(flags) else []
         words = [*prepare(plain, registry), *side_by_side]
-        sys.argv = ["geomx", *flags, *words]
+        sys.argv = ["geomx", *words, *flags]  # --info takes a word that follows it
         try:
             with printed_at_once() if prints else nullcontext():
                 run_all(flags, words, task)

@@ -110,6 +110,8 @@ def _refused(given: Namespace) -> str | None:
         return f"{' and '.join(chosen)} exclude each other"
     if given.resolve and not (given.cfg or given.help):
         return "--resolve is for --cfg"
+    if given.config_dir and not Path(given.config_dir).is_dir():
+        return f"there is no folder {given.config_dir}"
     if given.experimental_rerun and not Path(given.experimental_rerun).is_file():
         return f"there is no file {given.experimental_rerun}"
     if not given.shell_completion:

@@ -12,7 +12,11 @@ import typing
 from collections.abc import Sequence
 
 from hydra.core.config_store import ConfigStore
-from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.errors import (
+    ConfigCompositionException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
@@ -33,6 +37,12 @@ from geomx.plugin.registry import Registry
 _TYPES = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 _SEVERAL = "holds several options; set one of them by its full name"
 _TABLE = "must be a table, {key: value}"
+_OWN_FILES = "files of your own are chosen by --config-dir FOLDER experiment=NAME"
+_CHOSEN = (
+    "plugins are chosen in its list of defaults: '- override /sync: NAME', "
+    "'- override /accel: [NAME]'"
+)
+_OWN_EXPERIMENT = ", or NAME of FOLDER/experiment/NAME.yaml with --config-dir FOLDER"
 _VALIDATION = {  # what OmegaConf's messages contain, and what to do; the first that is found counts
     "is not a valid bool": "must be true or false",
     "is not Optional": "must not be null",
@@ -56,19 +66,28 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override, str(error))
     if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
-        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        group, name = _choice(str(error.missing_cfg_file))
         # Hydra supplies no options if the name is in a list.
         options = error.options or list(ConfigStore.instance().repo.get(group, {}))
         known = [
             option.removesuffix(".yaml") for option in options if not option.startswith(OF_FILES)
         ]
         if group not in KINDS:  # which no plugin can have failed to supply
-            return ConfigError(group, name, f"no such {group}; {near(name, known)}")
+            also = _OWN_EXPERIMENT if group == "experiment" else ""
+            return ConfigError(group, name, f"no such {group}; {near(name, known)}{also}")
         also = ", or a file" if group == "network" else ""
         return ConfigError(group, name, registry.missing(name, group, known, also))
+    if isinstance(error, MissingConfigException):  # of the configuration in which all others are
+        flag = "--config-name" if error.missing_cfg_file else "--config-path"
+        name = error.missing_cfg_file or str(error).partition("'")[2].partition("'")[0]
+        return ConfigError(flag, name, f"there is none; {_OWN_FILES}")
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
     if isinstance(cause, OmegaConfBaseException):
-        return _omegaconf(cause, error, overrides)
+        return _omegaconf(cause, error, overrides, registry)
+    if isinstance(error, ConfigCompositionException) and (
+        isinstance(error.__context__, OmegaConfBaseException)
+    ):
+        return _in_file(error.__context__, error, registry)
     first = str(error).strip().split("\n", 1)[0] or type(error).__name__
     override = _override_in(str(error), overrides)
     key, _, value = override.partition("=")
@@ -87,15 +106,38 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
     return ConfigError(key or "configuration", value, first)
 
 
+def _choice(file: str) -> tuple[str, str]:
+    """Return group and name of the choice that Hydra looks for in a file, which may be a path."""
+    own = file.startswith("hydra/")  # whose groups are nested
+    group, _, name = file.rpartition("/") if own else file.partition("/")
+    return group, name
+
+
+def _in_file(cause: OmegaConfBaseException, error: Exception, registry: Registry) -> ConfigError:
+    """Return the error for a file whose values Hydra could not enter in the configuration."""
+    group, name = _choice(str(error).partition("'")[2].partition("'")[0])
+    full_key = str(cause.full_key or "")
+    if isinstance(cause, ConfigAttributeError | ConfigKeyError):
+        remedy = f"{full_key}: {_unknown(cause, full_key, '', registry)}"
+    elif full_key:
+        remedy = f"{full_key} {_remedy(cause, f'[{_show(cause)}]')}"
+    else:  # the name of a plugin in the place of its options
+        remedy = f"it sets a plugin as an option; {_CHOSEN}"
+    return ConfigError(group, name, f"in its file, {remedy}")
+
+
 def _omegaconf(
-    cause: OmegaConfBaseException, error: Exception, overrides: Sequence[str]
+    cause: OmegaConfBaseException,
+    error: Exception,
+    overrides: Sequence[str],
+    registry: Registry,
 ) -> ConfigError:
     full_key = str(cause.full_key or cause.key or "")
     override = _override_in(str(error), overrides) or _override_of(full_key, overrides)
     key, _, value = override.partition("=")
     key = key.lstrip("+~") or full_key or "configuration"
     if isinstance(cause, ConfigAttributeError | ConfigKeyError):
-        return ConfigError(key, value, _unknown(cause, full_key, override))
+        return ConfigError(key, value, _unknown(cause, full_key, override, registry))
     if isinstance(cause, MissingMandatoryValue):
         return ConfigError(full_key, "", "must be given")
     if full_key and key.startswith(f"{full_key}."):
@@ -104,7 +146,9 @@ def _omegaconf(
     return ConfigError(key, value, _remedy(cause, f"{key}=[{value}]"))
 
 
-def _unknown(cause: OmegaConfBaseException, full_key: str, override: str) -> str:
+def _unknown(
+    cause: OmegaConfBaseException, full_key: str, override: str, registry: Registry
+) -> str:
     """Return what to do about a key that does not exist."""
     parts = full_key.split(".")
     if parts[0] in LISTS and len(parts) == 2:
@@ -114,7 +158,23 @@ def _unknown(cause: OmegaConfBaseException, full_key: str, override: str) -> str
     if override and len(kinds) == 2 and dataclasses.is_dataclass(kinds[1]):
         return f"{parts[-1]} is not there yet; add it with a +: '+{override}'"
     known = list(cause.parent_node) if cause.parent_node is not None else []
-    return f"unknown key; {near(str(cause.key), known)}"
+    told = near(str(cause.key), known)
+    owners = _owners(*parts, registry) if len(parts) == 2 else ""
+    if owners and not told.startswith("did you mean"):
+        return f"is an option of {owners}; {told}"
+    return f"unknown key; {told}"
+
+
+def _owners(kind: str, option: str, registry: Registry) -> str:
+    """Return the plugins of a kind that have an option: ``sync=hfa, which is not chosen``."""
+    found = [
+        f"{kind}={plugin.name}"
+        for plugin in registry.plugins()
+        if plugin.kind == kind
+        and any(field.name == option for field in dataclasses.fields(plugin.config))
+    ]
+    ending = "which is not chosen" if len(found) == 1 else "none of which is chosen"
+    return f"{', '.join(found)}, {ending}" if found else ""
 
 
 def _remedy(cause: OmegaConfBaseException, listed: str) -> str:

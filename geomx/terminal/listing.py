@@ -46,7 +46,7 @@ def listing(
         named = zip(heads[1:prose], row[1:prose], strict=True)
         told = [row[0], *(f"{head} {text}" if text.isdigit() else text for head, text in named)]
         lines.append(Text(" ".join(told), style="bold"))
-        below = (row[prose], ", ".join(row[prose + 1 :]))
+        below = (row[prose], ", ".join(filter(None, row[prose + 1 :])))
         lines += [Padding(Text(text), (0, 0, 0, GAP)) for text in below]
     return Group(*lines), width
 
