@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import struct
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from geomx.compat.addresses import FOLDER
 from geomx.compat.roles import Role, role_of
 from geomx.compat.variables import (
     FEATURES,
@@ -380,6 +382,60 @@ def test_a_worker_that_fails_before_joining_ends_the_job(tmp_path: Path) -> None
     done = flat(tmp_path, failing)
     assert done.returncode == 1
     assert "ended before the job began" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "cause"),
+    [
+        (
+            "import mxnet as mx; store = mx.kv.create('dist_sync')\n"
+            "if store.is_master_worker: store.set_optimizer(mx.optimizer.Ftrl())\n"
+            "store.init(0, mx.nd.ones(2))",
+            "optimizer=ftrl: global servers run only sgd, ",
+        ),
+        (
+            "import mxnet as mx; store = mx.kv.create('dist_sync')\n"
+            "store.init(0, mx.nd.ones(2)); store.push(0, mx.nd.ones(2))\n"
+            "if store.rank == 1: raise ValueError('no more data')\n"
+            "store.pull(0, out=mx.nd.ones(2)); store.push(0, mx.nd.ones(2)); store.barrier()",
+            "ValueError: no more data",
+        ),
+    ],
+)
+def test_the_process_is_named_whose_failure_made_the_others_fail(
+    program: str, cause: str, tmp_path: Path
+) -> None:
+    done = flat(tmp_path, program)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert " failed: " in last
+    assert cause in last
+
+
+@pytest.mark.slow
+def test_a_command_without_a_job_is_remarked_on(tmp_path: Path) -> None:
+    main = "import sys; from geomx.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", main, "compat", "--", "true"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "no process of true imported mxnet with DMLC_ROLE or " in done.stderr
+
+
+@pytest.mark.slow
+def test_a_process_leaves_its_log_lines_to_the_command(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from geomx.compat.addresses import ProcessLog
+from geomx.terminal.log import say
+ProcessLog("server", os.environ)
+say("it waits", "warning")
+print("of the script", file=sys.stderr)
+"""
+    command, environ = [sys.executable, "-c", program], {**os.environ, FOLDER: str(tmp_path)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    (log,) = tmp_path.glob("*.log")
+    assert done.stderr == "of the script\n"
+    assert re.fullmatch(r"geomx: \S+ warning: it waits\nof the script\n", log.read_text())
 
 
 @pytest.mark.slow

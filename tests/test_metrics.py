@@ -213,7 +213,9 @@ def test_top_reads_what_this_machine_serves_with_and_without_tls(
         served.shutdown()
         served.server_close()
     assert main(["top", str(port), "--once"]) == 1
-    assert capfd.readouterr().err.startswith(f"no metrics at https://127.0.0.1:{port}/metrics: ")
+    said = capfd.readouterr().err
+    assert said.startswith(f"no metrics at https://127.0.0.1:{port}/metrics: nothing listens there")
+    assert "metrics.port" in said
     monkeypatch.setenv("GEOMX_TLS", str(tmp_path / "none"))
     assert main(["top", str(port), "--once"]) == 2
     assert "lacks authority.pem and node.pem and node.key" in capfd.readouterr().err

@@ -300,6 +300,27 @@ store.pull(0)
 
 
 @pytest.mark.slow
+def test_a_worker_whose_process_is_slow_to_end_is_named_with_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("geomx.virtual.processes.LINGER_S", 0.1)
+    script = """
+import atexit, time
+atexit.register(time.sleep, 600)  # as a framework may, after the store's own end
+import numpy as np, geomx.kv
+store = geomx.kv.create()
+store.init(0, np.zeros(10))
+if store.global_rank == 1:
+    raise ValueError("no more data")
+store.push(0, np.ones(10))
+store.pull(0)
+"""
+    with pytest.raises(NodeLost, match="node there/worker0 was lost: it closed") as raised:
+        simulated(tmp_path, script)
+    assert "ValueError: no more data" in "".join(getattr(raised.value, "__notes__", ()))
+
+
+@pytest.mark.slow
 def test_a_command_that_ends_without_a_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         NodeLost,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +20,7 @@ from geomx.compat.variables import KNOWN
 from geomx.errors import ConfigError
 from geomx.live.journal import Notes
 from geomx.live.member import Member
+from geomx.terminal.log import text_of
 
 FOLDER = "GEOMX_COMPAT"
 """Environment variable with the folder of ``geomx compat``, for its processes."""
@@ -137,7 +139,7 @@ class ProcessLog:
             log = self.stem.with_name(self.stem.name + ".log").open("w", encoding="utf-8")
             send_notices(log.fileno())
             sys.stdout = _Both(sys.stdout, log)
-            sys.stderr = _Both(sys.stderr, log)
+            sys.stderr = _Errors(sys.stderr, log)
 
     def call(self, name: str) -> None:
         """Set the name of this process, and rename its files."""
@@ -174,7 +176,8 @@ class ProcessLog:
     def end(self, status: int) -> None:
         """Record the exit status; a second call has no effect."""
         if self._notes is not None:
-            self._notes.end(status=status, name=self.name, nodes=self._nodes)
+            at_s = time.monotonic()  # of one machine's processes: the first failure is the cause
+            self._notes.end(status=status, name=self.name, nodes=self._nodes, at_s=at_s)
 
 
 class _Both:
@@ -192,3 +195,22 @@ class _Both:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class _Errors(_Both):
+    """Standard error. Lines of geomx's log go to the file only: the command shows them from there.
+
+    It chooses among the waits of all processes (`geomx.live.relay`), and scripts may discard them.
+    """
+
+    _is_log = False
+
+    def write(self, text: str) -> int:
+        """Write to both, or to the file; return the number of characters."""
+        if text != "\n":  # which `print` writes by itself
+            self._is_log = text_of(text) is not None
+        if not self._is_log:
+            return super().write(text)
+        self._log.write(text)
+        self._log.flush()
+        return len(text)

@@ -24,7 +24,7 @@ from geomx.compat.addresses import FOLDER, REMARKS
 from geomx.errors import ConfigError, GeomxError, UsageError
 from geomx.live.exit_status import DONE
 from geomx.live.files import Reader
-from geomx.live.relay import Relay
+from geomx.live.relay import Relay, warned
 from geomx.options.schema import RuntimeOptions
 
 HOOK = Path(__file__).with_name("hook")
@@ -62,6 +62,11 @@ def run(arguments: Sequence[str]) -> None:
     failed = watch.failed()
     if failed:
         raise GeomxError(f"{failed}; logs are in {folder}")
+    if not any(folder.iterdir()):
+        warned(
+            f"no process of {command[0]} imported mxnet with DMLC_ROLE or DMLC_ROLE_GLOBAL among "
+            "its environment variables (export), so there was no job"
+        )
     print(folder, flush=True)
 
 
@@ -101,11 +106,15 @@ class _Watch:
 
     def failed(self) -> str:
         """Return a sentence about the first failure; empty if there was none."""
-        for path in sorted(self._folder.glob("*.jsonl")):
+        failures = []
+        for path in self._folder.glob("*.jsonl"):
             for note in Reader(path.with_suffix("")).new():
                 end = note.get("end", {})
                 if end.get("status", DONE) != DONE:
-                    return f"{end['name']} failed: {_last_line(path.with_suffix('.log'))}"
+                    failures.append((end["at_s"], end["name"], path.with_suffix(".log")))
+        if failures:
+            _, name, log = min(failures)
+            return f"{name} failed: {_last_line(log)}"
         status = self._statuses.get(self._pid, 0)
         if status:
             return f"the command failed with exit status {status}"

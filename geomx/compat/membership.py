@@ -214,6 +214,12 @@ class Membership:
         self._spoke.send("barrier")
         self._spoke.expect("release")
 
+    def note_failure(self) -> None:
+        """Record that the program fails, if it does: before it leaves, and others fail of that."""
+        if failing():
+            self._log.measured(self.members)
+            self._log.end(FAILED)
+
     def _show_up(self) -> None:
         """Join at the end of a program that never used the store, since others wait for it.
 
@@ -237,6 +243,7 @@ class Membership:
 
     def _end(self) -> None:
         """Leave the job at the end of the program."""
+        self.note_failure()
         failed = self._broken or failing()
         if not failed:
             try:

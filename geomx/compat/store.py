@@ -115,6 +115,7 @@ class CompatStore(mxnet.KVStore):
     def close(self) -> None:
         """Finish what is under way and leave the job; called when the program ends."""
         if self._joined is not None:
+            self._membership.note_failure()
             super().close()
 
 

@@ -159,7 +159,7 @@ def _unknown(
         return f"{parts[-1]} is not there yet; add it with a +: '+{override}'"
     known = list(cause.parent_node) if cause.parent_node is not None else []
     told = near(str(cause.key), known)
-    owners = _owners(*parts, registry) if len(parts) == 2 else ""
+    owners = _owners(parts[0], parts[1], registry) if len(parts) == 2 else ""
     if owners and not told.startswith("did you mean"):
         return f"is an option of {owners}; {told}"
     return f"unknown key; {told}"

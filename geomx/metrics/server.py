@@ -60,8 +60,12 @@ def fetch(address: str, files: Files | None = None, timeout_s: float = TIMEOUT_S
         families = list(text_string_to_metric_families(text))
     except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", error)
-        kind = Unserved if isinstance(reason, ConnectionRefusedError) else GeomxError
-        raise kind(f"no metrics at {url}: {error}") from error
+        if not isinstance(reason, ConnectionRefusedError):
+            raise GeomxError(f"no metrics at {url}: {reason}") from error
+        raise Unserved(
+            f"no metrics at {url}: nothing listens there; give the metrics.port of a live job that "
+            "is running"
+        ) from error
     if all(family.name != NODE_INFO for family in families):
         raise GeomxError(
             f"no metrics of geomx at {url}, where another program serves its own: give the "

@@ -33,7 +33,7 @@ from geomx.terminal.progress import stage
 from geomx.virtual import wire
 
 LOOK_S = 0.05  # between looks at processes that have not connected
-LINGER_S = 2.0  # for the process of a broken connection to end
+LINGER_S = 10.0  # for the process of a broken connection to end: frameworks take their time
 POLITE_S = 1.5  # between SIGTERM and SIGKILL
 TRACEBACK = "Traceback (most recent call last):"
 MOST_LINES = 60
@@ -94,9 +94,11 @@ class Channel:
         try:
             status = self.process.wait(LINGER_S)
         except subprocess.TimeoutExpired:
-            return NodeLost(self.worker.name, f"it closed its connection {without}")
+            status = None
         lines = self._last_lines()
-        if status < 0:
+        if status is None:
+            reason = f"it closed its connection {without}, and goes on without it"
+        elif status < 0:
             reason = f"killed by {signal.Signals(-status).name}"
         elif status == 0:
             reason = f"its command, {self.command}, ended with exit status 0 {without}"
