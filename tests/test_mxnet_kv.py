@@ -95,6 +95,12 @@ def test_mxnet_creates_our_store(alone: KVStore) -> None:
     assert np.array_equal(half.asnumpy(), [0, 1, 2])
 
 
+@pytest.mark.parametrize("name", ["dist", "dist_sync_device", "dist_async_device"])
+def test_mxnets_other_names_of_distributed_stores_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"kvstore={name}: must be one of dist_sync, dist_"):
+        mx.kv.create(name)
+
+
 def test_push_and_pull_are_asynchronous_and_readers_wait(pair: list[KVStore]) -> None:
     first, second = pair
     out, other = mx.nd.empty(1000), mx.nd.empty(1000)

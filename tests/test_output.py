@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from geomx import calibrate
 from geomx.cli import main as cli
+from geomx.terminal.listing import listing
 
 
 @pytest.mark.parametrize(
@@ -78,3 +80,12 @@ def test_a_working_directory_that_is_gone_is_one_line(
     gone.rmdir()
     assert cli.main(["workload=tiny"]) == 1
     assert capfd.readouterr().err == "the working directory is gone; change to another folder\n"
+
+
+def test_a_narrow_list_leaves_empty_columns_out() -> None:
+    row = ("workload", "tiny", "a network of few weights, for trying things out", "", "", "geomx")
+    page, width = listing(("kind", "name", "what", "simulated", "live", "from"), [row], 2, 30)
+    console = Console(width=width)
+    with console.capture() as shown:
+        console.print(page)
+    assert [line.strip() for line in shown.get().splitlines()][-1] == "geomx"

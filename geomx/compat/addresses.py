@@ -20,7 +20,7 @@ from geomx.compat.variables import KNOWN
 from geomx.errors import ConfigError
 from geomx.live.journal import Notes
 from geomx.live.member import Member
-from geomx.terminal.log import text_of
+from geomx.live.relay import is_shown
 
 FOLDER = "GEOMX_COMPAT"
 """Environment variable with the folder of ``geomx compat``, for its processes."""
@@ -208,7 +208,7 @@ class _Errors(_Both):
     def write(self, text: str) -> int:
         """Write to both, or to the file; return the number of characters."""
         if text != "\n":  # which `print` writes by itself
-            self._is_log = text_of(text) is not None
+            self._is_log = is_shown(text)
         if not self._is_log:
             return super().write(text)
         self._log.write(text)

@@ -24,9 +24,6 @@ from geomx.kv.values import devices, pairs
 from geomx.live.mxnet_exchange import EngineExchange
 from geomx.mxnet.arrays import initial, mx
 
-NAMES = (*kv.TYPES, "dist_device_async", "dist", "dist_sync_device", "dist_async_device")
-"""All names of distributed stores in MXNet and GeoMX."""
-
 
 class CompatStore(mxnet.KVStore):
     """A worker's store; see `geomx.mxnet.KVStore`.
@@ -141,5 +138,5 @@ def install(membership_of: Any) -> None:
             raise ConfigError("kvstore", type, f"this process has a {made[0].type} store already")
         return made[0]
 
-    for name in NAMES:
+    for name in mxnet.NAMES:
         mx.kvstore.KVStoreBase.kv_registry[name] = partial(create, name)

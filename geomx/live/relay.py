@@ -47,6 +47,11 @@ class Patience:
             self._say(f"{who} has waited {waited_s:.0f} s for {what()}")
 
 
+def is_shown(line: str) -> bool:
+    """Return whether a line of a node's log is for the user, so that a `Relay` shows it."""
+    return text_of(line) is not None
+
+
 class Relay:
     """Follows logs and shows new lines for the user.
 
@@ -115,4 +120,4 @@ class Relay:
         complete = data[: data.rfind(b"\n") + 1]
         self._read[log] = self._read.get(log, 0) + len(complete)
         lines = complete.decode(errors="replace").splitlines()
-        return [line for line in lines if text_of(line) is not None]
+        return [line for line in lines if is_shown(line)]

@@ -312,6 +312,12 @@ class KVStore(mx.kvstore.KVStore):
         return value
 
 
+NAMES = (*kv.TYPES, "dist_device_async", "dist", "dist_sync_device", "dist_async_device")
+"""All names of distributed stores in MXNet and GeoMX; `create` refuses those that are no `TYPES`.
+
+MXNet itself would ask for another build of it.
+"""
+
 _made: list[KVStore] = []  # the last store that `create` has made
 
 
@@ -352,5 +358,5 @@ def create(type: str = kv.TYPES[0]) -> KVStore:
     return face
 
 
-for _type in kv.TYPES:
+for _type in NAMES:
     mx.kvstore.KVStoreBase.kv_registry[_type] = partial(create, _type)
