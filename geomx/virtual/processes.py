@@ -91,13 +91,14 @@ class Channel:
         Args:
             without: What it did not do before, if it ended with status 0.
         """
-        try:
+        status = None  # a process with large libraries may still be ending
+        with contextlib.suppress(subprocess.TimeoutExpired):
             status = self.process.wait(LINGER_S)
-        except subprocess.TimeoutExpired:
-            status = None
         lines = self._last_lines()
         if status is None:
-            reason = f"it closed its connection {without}, and goes on without it"
+            reason = f"it closed its connection {without}"
+            if lines and lines[0].startswith(TRACEBACK):
+                reason += f": {lines[-1].strip()}"
         elif status < 0:
             reason = f"killed by {signal.Signals(-status).name}"
         elif status == 0:
