@@ -342,6 +342,7 @@ def test_invalid_calls_are_errors(alone: kv.KVStore) -> None:
         lambda: alone.set_optimizer(SGD()),
         lambda: alone.rhythm(0),
         lambda: alone.rhythm(-3),
+        lambda: alone.rhythm(2.5),  # type: ignore[arg-type]
     ):
         with pytest.raises(ConfigError):
             mistake()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from geomx import kv
-from geomx.errors import GeomxError
+from geomx.errors import ConfigError, GeomxError
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
@@ -156,3 +156,69 @@ def test_loss_scales_are_undone(update: Any, seed: int) -> None:
         assert_same(scaled(optimizer, net, *data(seed)), expected, NEAR)
 
     in_a_job(act, update=update, overlap=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda net: (net, SGD(net.parameters())), "optimizer=Sequential: .*optimizer, model"),
+        (lambda net: (SGD(net.parameters()), net.parameters()), "model=generator: .*nn.Module"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(given: Callable[[Any], Any], words: str) -> None:
+    def body(store: kv.KVStore) -> None:
+        with pytest.raises(ConfigError, match=words):
+            geomx.torch.Optimizer(*given(network()), store=store)
+
+    everyone(body, {"east": 1})
+
+
+@pytest.mark.parametrize(
+    ("option", "count", "words"),
+    [
+        ("steps", 2.5, r"steps=2\.5: must be a whole number"),
+        ("steps", "10", "steps='?10'?: must be a whole number"),
+        ("steps", 0, "steps=0: must be 1 or more"),
+        ("passes", 1.5, r"passes=1\.5: must be a whole number"),
+    ],
+)
+def test_counts_are_whole_numbers(option: Any, count: Any, words: str) -> None:
+    def body(store: kv.KVStore) -> None:
+        net, given = network(), {option: count}
+        with pytest.raises(ConfigError, match=words):
+            geomx.torch.Optimizer(SGD(net.parameters()), net, store=store, **given)
+
+    everyone(body, {"east": 1})
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("way", ["group", "list"])
+def test_parameters_that_are_added_to_the_wrapped_optimizer_are_refused(
+    way: str, sync: Any, options: dict[str, Any]
+) -> None:
+    """Workers do not exchange them, so that every worker would train its own."""
+
+    def act(optimizer: Any, net: Any) -> None:
+        train(optimizer, net, *data(0), 2)
+        optimizer.wait()
+        net.append(torch.nn.Linear(3, 3))
+        added = list(net[3].parameters())
+        if way == "group":
+            optimizer.inner.add_param_group({"params": added})
+        else:
+            optimizer.param_groups[0]["params"].extend(added)
+        with pytest.raises(GeomxError, match=r"tensor \(3, 3\) was added .*before wrapping"):
+            train(optimizer, net, *data(0), 1)
+
+    in_a_job(act, sync, **options)
+
+
+def test_options_that_were_changed_are_named_with_their_values() -> None:
+    def act(optimizer: Any, net: Any) -> None:
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        train(optimizer, net, *data(0), 1)
+        schedule.step()
+        with pytest.raises(GeomxError, match=r"\(lr of group 0 from 0\.1 to 0\.05\)"):
+            train(optimizer, net, *data(0), 1)
+
+    in_a_job(act)

@@ -258,7 +258,7 @@ class KVStore(ManyKeys):
             is pushed, and ``exchanged()`` ends the exchange.
 
         Raises:
-            ConfigError: `steps` is less than 1.
+            ConfigError: `steps` is not a whole number, or less than 1.
             GeomxError: The last step of an earlier rhythm was made.
         """
         if self.last:

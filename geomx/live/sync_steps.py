@@ -21,12 +21,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from geomx.errors import ConfigError, GeomxError
+from geomx.errors import GeomxError
 from geomx.live.exchange import Exchange, received
 from geomx.live.member import Member
 from geomx.plugin.parts import as_vector
 from geomx.training.flights import Answer, Flights
-from geomx.training.steps import Steps, computing_s
+from geomx.training.steps import Steps, checked_count, computing_s
 
 Key = int | str
 
@@ -95,12 +95,11 @@ class SyncSteps:
         steps: Number of local steps; of the slowest worker, if the algorithm plans steps by speed.
 
     Raises:
-        ConfigError: `steps` is less than 1.
+        ConfigError: `steps` is not a whole number, or less than 1.
     """
 
     def __init__(self, store: Store, steps: int) -> None:
-        if steps < 1:
-            raise ConfigError("steps", steps, "must be 1 or more")
+        steps = checked_count("steps", steps)
         self._store = store
         member = store.member
         member.plans(steps)

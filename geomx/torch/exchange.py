@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from geomx import kv
-from geomx.errors import ConfigError, GeomxError
+from geomx.errors import GeomxError
 from geomx.kv.values import Key, first_rounded
 from geomx.live.torch_exchange import TensorExchange, on_host
 from geomx.virtual.torch_exchange import SimulatedTensorExchange
@@ -116,10 +116,3 @@ def claimed(store: kv.KVStore, copy: bool) -> TensorExchange:
     exchange = kind(store.member.loop, copy=copy)
     store.use(exchange)
     return exchange
-
-
-def checked(update: str) -> str:
-    """Return `update` if it is one of the words of `geomx.torch.Optimizer`."""
-    if update not in ("servers", "worker"):
-        raise ConfigError("update", update, "must be servers or worker")
-    return update

@@ -86,11 +86,22 @@ def check_told(optimizer: torch.optim.Optimizer, told: list[dict[str, Any]] | No
     Raises:
         GeomxError: They have changed.
     """
-    if told is not None and groups(optimizer) != told:
-        raise GeomxError(
-            "the optimizer's options were changed, which global servers do not notice: "
-            "geomx.torch.Optimizer(..., update='worker') steps here"
-        )
+    if told is None:
+        return
+    now = groups(optimizer)
+    if now == told:
+        return
+    changes = [
+        f"{option} of group {number} from {before[option]} to {value}"
+        for number, (before, group) in enumerate(zip(told, now, strict=False))
+        for option, value in group.items()
+        if option != "params" and value != before[option]
+    ]
+    raise GeomxError(
+        f"the optimizer's options were changed ({', '.join(changes) or 'its groups'}), which "
+        "global servers do not notice: geomx.torch.Optimizer(..., update='worker') steps here, "
+        "for example with a learning-rate schedule"
+    )
 
 
 def _keys(group: Mapping[str, Any], keys: Mapping[int, int]) -> list[int]:

@@ -26,14 +26,15 @@ from geomx.errors import ConfigError, GeomxError, Left
 from geomx.live.sync_steps import scaled
 from geomx.torch.amp import undo_scale
 from geomx.torch.answers import elements, expect, sent
+from geomx.torch.arguments import check_kinds, checked_update
 from geomx.torch.checkpoints import fetched, restore
 from geomx.torch.choice import chosen
-from geomx.torch.exchange import check_whole, checked, claimed, introduce, mean
+from geomx.torch.exchange import check_whole, claimed, introduce, mean
 from geomx.torch.numbers import check_told
-from geomx.torch.slots import OWN_CHANGED, Slot, check_still_frozen, frozen, trained, weakly
+from geomx.torch.slots import OWN_CHANGED, Slot, check_unchanged, frozen, trained, weakly
 from geomx.torch.waiting import watching
 from geomx.torch.wrapper import Wrapper
-from geomx.training.steps import UNKNOWN, Steps
+from geomx.training.steps import UNKNOWN, Steps, checked_count
 
 Update = Literal["servers", "worker"]
 _STATE = "geomx"
@@ -62,7 +63,8 @@ class Optimizer(Wrapper):
         store: Store of this worker; by default that of `geomx.kv.create`.
 
     Raises:
-        ConfigError: Servers cannot run `optimizer`, or the policy does not allow `update`.
+        ConfigError: Servers cannot run `optimizer`, the policy does not allow `update`, or an
+            argument is of another kind.
         GeomxError: `optimizer` has tensors that are no parameters of `model`, the process has
             wrapped an optimizer already, or float32 would round whole numbers of a parameter.
         NodeLost: A node of the job died.
@@ -79,16 +81,14 @@ class Optimizer(Wrapper):
         passes: int = 1,
         store: kv.KVStore | None = None,
     ) -> None:
+        check_kinds(optimizer, model)
         super().__init__(optimizer)
         self._store = store or kv.create()
         self._member = self._store.member
         self._overlap = overlap
-        self._passes = passes
-        for option, count in (("steps", steps), ("passes", passes)):
-            if count is not None and count < 1:
-                raise ConfigError(option, count, "must be 1 or more")
+        self._passes = checked_count("passes", passes)
         policy, cluster = self._member.policy, self._member.spec.cluster
-        planned = UNKNOWN if steps is None else steps
+        planned = UNKNOWN if steps is None else checked_count("steps", steps)
         self._member.plans(planned)
         self._steps = Steps(policy, cluster, self._member.node, planned)
         self._by_gradients = self._steps.exchange == "gradients"
@@ -101,7 +101,7 @@ class Optimizer(Wrapper):
         self._slots, self._frozen = trained(optimizer, named), frozen(optimizer, named)
         self._steps.train(elements(named.values(), self._slots))
         self._exchange = claimed(self._store, copy=False)
-        self._in_worker = checked(update) == "worker" and self._by_gradients
+        self._in_worker = checked_update(update) == "worker" and self._by_gradients
         self._choice = chosen(self._store, optimizer, self._slots, self._in_worker)
         self._introduce(named)
         if self._by_gradients and not self._in_worker and not self._choice.steps_locally:
@@ -158,8 +158,8 @@ class Optimizer(Wrapper):
         Raises:
             GeomxError: A gradient was changed after it was sent; a learning rate or a parameter was
                 changed, which servers do not notice; a parameter that was frozen when its optimizer
-                was wrapped has a gradient; there is a `closure`, and gradients are exchanged; or
-                the last step was made already.
+                was wrapped has a gradient; a parameter was added since; there is a `closure`, and
+                gradients are exchanged; or the last step was made already.
             NodeLost: A node of the job died.
         """
         if closure is not None and (self._by_gradients or not self._choice.steps_locally):
@@ -175,7 +175,7 @@ class Optimizer(Wrapper):
         if closure is not None:
             self.wait()  # optimizers may read parameters before they call it
             loss = self.inner.step(closure)
-        check_still_frozen(self._frozen)
+        check_unchanged(self.inner, self._slots, self._frozen)
         if self._by_gradients and self._syncs and not self._averaged:
             check_told(self.inner, self._choice.told)
             self._send_the_rest()

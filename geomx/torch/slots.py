@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -202,7 +202,7 @@ def frozen(
 ) -> dict[str, torch.Tensor]:
     """Return, by name, the parameters of a model that an optimizer holds, but that are frozen.
 
-    Nothing of them is exchanged; see `check_still_frozen`.
+    Nothing of them is exchanged; see `check_unchanged`.
 
     Args:
         optimizer: An optimizer of PyTorch.
@@ -216,22 +216,40 @@ def frozen(
     }
 
 
-def check_still_frozen(parameters: Mapping[str, torch.Tensor]) -> None:
-    """Check that parameters which are not exchanged have no gradients.
+def check_unchanged(
+    optimizer: torch.optim.Optimizer,
+    slots: Iterable[Slot],
+    frozen_ones: Mapping[str, torch.Tensor],
+) -> None:
+    """Check that an optimizer trains the parameters that it had when it was wrapped.
+
+    Workers do not exchange others, so each would train its own.
 
     Args:
-        parameters: Those by name.
+        optimizer: The wrapped optimizer.
+        slots: The parameters that are exchanged.
+        frozen_ones: By name, those that it held and that were frozen.
 
     Raises:
-        GeomxError: One has a gradient, with which this worker alone would train it.
+        GeomxError: A frozen one has a gradient, or the optimizer has another tensor.
     """
-    for name, parameter in parameters.items():
+    for name, parameter in frozen_ones.items():
         if parameter.grad is not None:
             raise GeomxError(
                 f"{name} has a gradient, but was frozen when geomx.torch.Optimizer wrapped its "
                 "optimizer, so workers do not exchange it: wrap the optimizer while the parameter "
                 "requires gradients, and freeze it afterwards"
             )
+    known = {id(slot.parameter) for slot in slots} | set(map(id, frozen_ones.values()))
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if id(parameter) not in known:
+                raise GeomxError(
+                    f"a tensor {tuple(parameter.shape)} was added to the optimizer after "
+                    "geomx.torch.Optimizer wrapped it, so workers do not exchange it: create all "
+                    "parameters, and add them to the optimizer, before wrapping; freeze those "
+                    "that are trained later"
+                )
 
 
 def weakly(

@@ -17,17 +17,41 @@ known.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from geomx.cluster import Cluster, NodeSpec
+from geomx.errors import ConfigError
 from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.training.flights import Flights
 
 UNKNOWN = 2**53
 """Number of steps of a worker whose script did not give one."""
+
+
+def checked_count(option: str, count: Any) -> int:
+    """Return a number of steps, or the like, that a script gave.
+
+    A step is the last by its number, so a fraction would leave it open which one is.
+
+    Args:
+        option: Name of the argument.
+        count: What the script gave.
+
+    Raises:
+        ConfigError: It is not a whole number, or less than 1.
+    """
+    try:
+        whole = operator.index(count)
+    except TypeError:
+        raise ConfigError(option, count, f"must be a whole number: int({option})") from None
+    if whole < 1:
+        raise ConfigError(option, count, "must be 1 or more")
+    return whole
 
 
 @dataclass(frozen=True)
