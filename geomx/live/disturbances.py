@@ -118,12 +118,13 @@ class Disturbances(threading.Thread):
         """Begin the events at iterations of the first worker, as the scheduler tells of them."""
         noted = self._member.node.role == "scheduler"  # for all nodes
         for number in count():
-            if (iteration := self._loop.await_iteration(number)) is None:
+            if (begun := self._loop.await_iteration(number)) is None:
                 return
-            now_ns = round((_core.clock_s() - self._started_s) * NS)
+            iteration, heard_s = begun  # this thread may run later than what other nodes do then
+            at_ns = round((heard_s - self._started_s) * NS)
             for event, at in self._scenario.by_iteration.items():
                 if at == iteration and self._scenario.worker_of(event) is None:
-                    self.begin(self._scenario.act(event, now_ns), noted)
+                    self.begin(self._scenario.act(event, at_ns), noted)
 
     def _carry_out(self, act: Act) -> None:
         """Carry out this node's part of an act."""

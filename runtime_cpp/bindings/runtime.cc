@@ -327,8 +327,14 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def("barrier", &Barrier, "timeout_s"_a, "Wait for all workers.")
       .def("begin_iteration", &Loop::BeginIteration, "iteration"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Tell all nodes that this worker begins a local step; they hear of the first worker only.")
-      .def("await_iteration", &Loop::AwaitIteration, "number"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "Wait for the `number`th local step that a worker has told of, from 0; None: the run is over.")
+      .def("await_iteration",
+           [](Loop& self, std::size_t number) -> std::optional<std::pair<Round, double>> {
+             const auto begun = self.AwaitIteration(number);
+             if (!begun) return std::nullopt;
+             return std::pair(begun->iteration, Seconds(begun->at));
+           }, "number"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Wait for the `number`th local step that a worker has told of, from 0; return it, and when this node "
+           "heard of it, in seconds of clock_s(). None: the run is over.")
       .def("report", &Loop::SendReport, "host"_a, "number"_a, "values"_a, "not_before_s"_a = 0.0,
            nb::call_guard<nb::gil_scoped_release>(),
            "Send numbers to the coordinator `number` on node `host`, after all earlier pushes.")

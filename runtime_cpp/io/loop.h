@@ -206,7 +206,9 @@ class Loop : public std::enable_shared_from_this<Loop> {
   bool WaitBarrier(Round barrier, double timeout_s);
   // See Node::BeginIteration, and RunStatus::AwaitIteration for what all nodes hear.
   void BeginIteration(Round iteration);
-  std::optional<Round> AwaitIteration(std::size_t number) { return state_->status.AwaitIteration(number); }
+  std::optional<BegunIteration> AwaitIteration(std::size_t number) {
+    return state_->status.AwaitIteration(number);
+  }
   // A global server applies it to itself. `unless_given`: see Worker::Command.
   void Command(const std::string& text, bool unless_given = false);
   // Asks all global servers for the states of their optimizers, which arrive in parts

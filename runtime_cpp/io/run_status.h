@@ -52,6 +52,12 @@ struct Joined {
   bool late = false;  // training goes on already: another process of this node was lost
 };
 
+// A local step that a first worker has begun.
+struct BegunIteration {
+  Round iteration = 0;
+  Time at = 0;  // of Now(), when this node heard of it
+};
+
 // What a node was told about who takes part. It holds names, which only the loop's thread can look up, so that
 // other threads can read it without waiting for that thread.
 struct MemberNotice {
@@ -95,7 +101,7 @@ class RunStatus {
   }
   void AddIteration(Round iteration) {
     Change([&] {
-      if (iterations_.size() < kIterationsKept) iterations_.push_back(iteration);
+      if (iterations_.size() < kIterationsKept) iterations_.push_back({iteration, Now()});
     });
   }
   // Returns false if too many replies are unread already, of this coordinator or of all together. A
@@ -253,7 +259,7 @@ class RunStatus {
   }
   // Waits for the `number`th announcement of an iteration, from 0. Returns nothing once the run has failed
   // or the loop was closed. Not counted as a wait of the application.
-  std::optional<Round> AwaitIteration(std::size_t number) {
+  std::optional<BegunIteration> AwaitIteration(std::size_t number) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return iterations_.size() > number || failure_ || ended_; });
     return iterations_.size() > number ? std::optional(iterations_[number]) : std::nullopt;
@@ -371,7 +377,7 @@ class RunStatus {
   bool stopped_ = false;
   bool ended_ = false;
   Round released_ = 0;
-  std::vector<Round> iterations_;  // as announced
+  std::vector<BegunIteration> iterations_;  // as announced
   std::map<std::uint32_t, std::deque<std::vector<double>>> replies_;
   std::size_t unread_bytes_ = 0;  // CostOf those
   std::deque<std::string> states_;
