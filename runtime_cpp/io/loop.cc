@@ -20,8 +20,9 @@ Loop::Loop(const std::string& host, int port, const std::string& token,
   auto opened = tls ? OpenTls(*tls) : nullptr;
   Port bound = Bind(host, port, tls || insecure);
   address_ = Format(bound.address);
-  state_ = std::make_shared<State>(std::move(bound), token, std::move(opened));
-  thread_ = StartLoopThread([state = state_] { state->driver.ThreadMain(); });
+  const auto state = std::make_shared<State>(std::move(bound), token, std::move(opened));
+  state_ = OwnProcess(state);
+  thread_ = StartLoopThread([state] { state->driver.ThreadMain(); });
   thread_id_ = thread_.get_id();
 }
 
@@ -31,6 +32,7 @@ Loop::~Loop() {
 }
 
 void Loop::Close() {
+  if (!state_.here()) return;  // a forked process leaves the node to its parent
   Driver& driver = state_->driver;
   driver.Post([&driver] { driver.BeginClose(); });
   if (std::this_thread::get_id() == thread_id_) return;
@@ -181,7 +183,7 @@ Round Loop::Push(Key key, std::span<const float> value, std::shared_ptr<const vo
 }
 
 Round Loop::Push(Key key, const std::shared_ptr<DeviceStaging::Value>& value, const PushOptions& options) {
-  value->Reach([state = std::weak_ptr(state_)](std::function<void()> task) {
+  value->Reach([state = state_.weak()](std::function<void()> task) {
     if (const auto held = state.lock()) held->driver.Post(std::move(task));
   });
   const std::span<const float> values = value->values();

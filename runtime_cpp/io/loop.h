@@ -33,6 +33,7 @@
 #include "core/optimizer_states.h"
 #include "io/run_status.h"
 #include "io/driver.h"
+#include "io/own_process.h"
 #include "io/shaper.h"
 #include "io/step_record.h"
 #include "io/device_staging.h"
@@ -264,7 +265,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   };
 
   std::string address_;
-  std::shared_ptr<State> state_;
+  OwnProcess<State> state_;
   double join_timeout_s_ = 30.0;
   std::mutex verbs_;  // never held while the loop's thread is waited for; keeps rounds and barriers in the order in which they were asked for
   std::atomic<std::uint32_t> made_ = 0;  // Worker::Push::made of the next pushes

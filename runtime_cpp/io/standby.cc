@@ -95,7 +95,7 @@ void Loop::StandBy(const NodeConfig& config, const std::map<std::string, std::st
     if (found != roster.end()) addresses.emplace(peer.id, Resolve(found->second));
   }
   Call([&] { state_->driver.StandBy(config, addresses, shape, congestion); });
-  const std::weak_ptr<State> one = state_, other = member->state_;
+  const std::weak_ptr<State> one = state_.weak(), other = member->state_.weak();
   const auto repeat = [one, other](Message records) {
     const auto here = one.lock();
     if (!here) return;
