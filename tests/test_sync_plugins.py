@@ -229,6 +229,19 @@ def test_esync_makes_local_steps(
     assert len(run.results.iterations) == 3 * iterations
 
 
+PLANNED = [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("esync", "halos")]
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_steps_are_planned_for_workers_that_compute_for_no_time(
+    name: str, network: Build, sized: Build, simulate: Build
+) -> None:
+    workload = sized(1000, forward_s=0.0, backward_s=0.0)
+    run = simulate(network(1, 2), workload, (name, {}), iterations=3, numerics=False)
+    assert {row["compute_s"] for row in run.results.iterations} == {0.0}
+    assert len(run.results.iterations) >= 9
+
+
 @pytest.mark.needs("esync")
 def test_esync_plans_within_a_party(network: Build, sized: Build, simulate: Build) -> None:
     """A party's plan balances its own workers; parties still wait for the slowest party."""

@@ -317,7 +317,7 @@ class WorkerSync:
         """Return the worker's report to its coordinator at a synchronisation.
 
         Args:
-            step_s: Seconds of computing in one local step, without waiting.
+            step_s: Seconds of computing in one local step, without waiting; above 0.
 
         Returns:
             The report as numbers, which the coordinator receives as ``values``.

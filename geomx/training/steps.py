@@ -212,7 +212,8 @@ class Steps:
         """Return the report to send after the pushes of the current step; None if there is none.
 
         Args:
-            compute_s: Seconds of computing per local step, without waiting.
+            compute_s: Seconds of computing per local step, without waiting. Workloads may compute
+                for no time; the policy is told a nanosecond then, as coordinators compare speeds.
 
         Returns:
             The report with its coordinator.
@@ -221,7 +222,7 @@ class Steps:
             return None
         assert self.sync.coordinator is not None
         self._reply_due = True
-        return Report(self._host.id, self.sync.coordinator, self.sync.report(compute_s))
+        return Report(self._host.id, self.sync.coordinator, self.sync.report(max(compute_s, 1e-9)))
 
     def reply(self, values: Sequence[float]) -> None:
         """Pass the coordinator's reply to the last `report` to the policy."""
