@@ -67,6 +67,16 @@ def test_a_choice_of_nothing_is_refused(key: str) -> None:
         check_words([f"+{key}={{}}"], {})
 
 
+@pytest.mark.needs("dgt", "mlflow")
+@pytest.mark.parametrize("group", ["accel", "track"])
+@pytest.mark.parametrize("value", ["5", "foo", "true"])
+def test_a_value_in_place_of_a_plugins_options_is_refused(group: str, value: str) -> None:
+    name = {"accel": "dgt", "track": "mlflow"}[group]
+    words = [f"+{group}=[{name}]", f"{group}.{name}={value}", "workload=tiny"]
+    with pytest.raises(ConfigError, match=f"^{group}.{name}={value}: holds several options; set"):
+        compose(words)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

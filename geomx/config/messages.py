@@ -30,12 +30,12 @@ from omegaconf.errors import (
 
 from geomx.config.groups import OF_FILES
 from geomx.errors import ConfigError, near
+from geomx.options.parsing import SEVERAL
 from geomx.plugin.registration import KINDS, LISTS
 from geomx.plugin.registry import Registry
 
 # Endings of OmegaConf's "Value 'x' of type 'str' could not be converted to ...".
 _TYPES = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
-_SEVERAL = "holds several options; set one of them by its full name"
 _TABLE = "must be a table, {key: value}"
 _OWN_FILES = "files of your own are chosen by --config-dir FOLDER experiment=NAME"
 _CHOSEN = (
@@ -47,7 +47,7 @@ _VALIDATION = {  # what OmegaConf's messages contain, and what to do; the first 
     "is not a valid bool": "must be true or false",
     "is not Optional": "must not be null",
     "NoneType is not a subclass of": "must not contain null",
-    "is not a subclass of": _SEVERAL,
+    "is not a subclass of": SEVERAL,
     "Cannot convert 'list' to string": "must be one value, not a list",
     "Cannot convert 'dict' to string": "must be one value, not a table",
     "is not a ListConfig": "must be a list: {listed}",
@@ -192,7 +192,7 @@ def _remedy(cause: OmegaConfBaseException, listed: str) -> str:
         return f"cannot be resolved: {message.partition('interpolation: ')[2] or message}"
     if isinstance(cause, ConfigTypeError) and "Cannot merge" in message:
         wanted = cause.object_type
-        table = _SEVERAL if dataclasses.is_dataclass(wanted) else _TABLE
+        table = SEVERAL if dataclasses.is_dataclass(wanted) else _TABLE
         return f"must be a list: {listed}" if wanted is list else table
     if not isinstance(cause, ValidationError):
         return message

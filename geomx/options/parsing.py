@@ -21,6 +21,8 @@ from geomx.options.bounds import refusal
 
 T = TypeVar("T")
 
+SEVERAL = "holds several options; set one of them by its full name"
+
 
 def option(default: Any, help: str) -> Any:
     """Return a dataclass field with its default and its text in ``--help``."""
@@ -51,10 +53,12 @@ def build_options(config: type[T], options: Mapping[str, Any], prefix: str) -> T
         The instance.
 
     Raises:
-        ConfigError: An option is unknown or missing, or its value has a wrong type or is out of
-            range.
+        ConfigError: `options` is no mapping, an option is unknown or missing, or its value has a
+            wrong type or is out of range.
         PluginError: The dataclass itself is invalid.
     """
+    if not isinstance(options, Mapping):
+        raise ConfigError(prefix, _typed(options), SEVERAL)
     fields = {field.name: field for field in dataclasses.fields(config) if field.init}  # type: ignore[arg-type]
     hints = typing.get_type_hints(config, include_extras=True)
     values = {}
