@@ -283,6 +283,18 @@ def test_two_runs_in_one_second_have_different_directories() -> None:
     assert compose(["hydra.run.dir=here/it/is"])[1] == Path("here/it/is").absolute()
 
 
+@pytest.mark.parametrize(
+    "words", [["hydra.run.dir="], ["--multirun", "hydra.sweep.dir=", "seed=1,2"]]
+)
+def test_a_folder_without_a_name_is_refused(words: list[str]) -> None:
+    before = set(Path.cwd().iterdir())
+    with pytest.raises(
+        ConfigError, match=r"^hydra\.\w+\.dir=: must be a folder; the present one is"
+    ):
+        main(["workload=tiny", *words], lambda *_: pytest.fail("a run began"))
+    assert set(Path.cwd().iterdir()) == before
+
+
 @pytest.mark.slow
 def test_a_sweep_runs_every_combination_in_its_own_directory() -> None:
     needs("hfa", "dgt", "p3", "fp16")

@@ -299,12 +299,18 @@ def prepare(overrides: Sequence[str], registry: Registry) -> list[str]:
 
 
 def _check_key(override: str, key: str) -> None:
-    """Refuse keys that Hydra fails at, and the removal of choices that every experiment has."""
+    """Refuse what Hydra fails at or takes for something else.
+
+    These are keys, the removal of choices that every experiment has, and folders without a name,
+    which to Hydra are the present one: its files would be among those of the user.
+    """
     if key.partition("@")[0] in ("", "hydra"):
         raise ConfigError("override", override, "must be of the form key=value")
     if key.startswith("~") and key[1:] in CHOSEN:
         remedy = f"cannot be removed; choose another one: {key[1:]}=NAME"
         raise ConfigError("override", override, remedy)
+    if override in ("hydra.run.dir=", "hydra.sweep.dir="):  # as an unset variable leaves it
+        raise ConfigError(key, "", "must be a folder; the present one is .")
 
 
 def _costs_choice(value: str) -> str:
