@@ -135,6 +135,10 @@ def test_live_variants_run_one_at_a_time(
         (["study.each=[sync]", "iterations=0"], "iterations=0"),
         ([asked("seed=1"), "study.baseline='seed=-1'"], "seed=-1"),
         ([asked("seed=1"), 'study.baseline="it\'s"'], "study.baseline=it's: cannot be divided"),
+        (
+            [asked("seed=1"), "study.baseline=plain"],
+            "study.baseline=plain: must consist of overrides",
+        ),
         (['study.variants=["seed=1","it\'s"]'], "study.variants[1]=it's: cannot be divided into"),
     ],
 )

@@ -219,7 +219,7 @@ def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> li
         directory: Directory of the study.
 
     Raises:
-        ConfigError: A variant's text cannot be divided into overrides.
+        ConfigError: A variant's text cannot be divided into overrides, or the baseline's has none.
     """
     base = [
         override
@@ -227,6 +227,9 @@ def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> li
         if key_of(override).split(".")[0] not in ("hydra", "study")
     ]
     baseline = words_of(options.baseline, "study.baseline")
+    if not all("=" in word or word.startswith("~") for word in baseline):
+        remedy = "must consist of overrides, as in study.baseline='sync=NAME seed=1'"
+        raise ConfigError("study.baseline", options.baseline, remedy)
     chosen = [baseline or [f"sync={DEFAULT_SYNC}", "accel=[]"]]
     for kind in options.each:
         names = (plugin.name for plugin in Registry.discover().plugins(kind))
