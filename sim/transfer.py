@@ -19,7 +19,7 @@ import networkx as nx
 from geomx import _core
 from geomx.errors import ConfigError
 from geomx.network.links import CONGESTION, PAYLOAD_SHARE
-from geomx.network.schedules import EDGE_CHANGES, check_changes, schedule
+from geomx.network.schedules import EDGE_CHANGES, LATEST_S, check_changes, schedule
 from geomx.network.validators import NetworkError
 from geomx.network.warnings import warn_of_uneven_round_trips
 from geomx.options.schema import TcpOptions
@@ -73,7 +73,7 @@ def transfer_times(
 
     Returns:
         Finish times in seconds, in the order of `flows`; infinite if the route has an edge of
-        bandwidth 0.
+        bandwidth 0, and with TCP also if the transfer takes longer than 4.6e9 s.
 
     Raises:
         ConfigError: An unknown model or congestion control, a node that is not in the graph, a pair
@@ -114,8 +114,10 @@ def transfer_times(
     for index, (source, target, size, start_s) in enumerate(flows):
         if not 0 <= size < math.inf:
             raise ConfigError(f"flows[{index}].bytes", size, "must be 0 or more")
-        if not 0 <= start_s < math.inf:
+        if not start_s >= 0:
             raise ConfigError(f"flows[{index}].start_s", start_s, "must be 0 or more")
+        if start_s > LATEST_S:
+            raise ConfigError(f"flows[{index}].start_s", start_s, f"must be at most {LATEST_S:.0f}")
         route_of_flow.append(routes.index(source, target))
         sizes.append(float(size))
         starts.append(float(start_s))

@@ -428,6 +428,10 @@ def test_consecutive_messages_need_no_new_solution():
         ({"flows": [("b", "a", 1, 0)]}, "flows=b->a: there is no path between the two"),
         ({"flows": [("a", "b", -1, 0)]}, r"flows\[0\].bytes=-1: must be 0 or more"),
         ({"flows": [("a", "b", 1, -2)]}, r"flows\[0\].start_s=-2: must be 0 or more"),
+        (
+            {"flows": [("a", "b", 1, 2e9)]},
+            r"flows\[0\].start_s=2000000000.0: must be at most 1000000000",
+        ),
         ({"paths": {("a", "b"): ["a", "c", "b"]}}, "paths=a->b: no edge a->c"),
         ({"window_bytes": 0}, "window_bytes=0: must be more than 0"),
     ],
