@@ -1341,9 +1341,9 @@ class Loop:
         Tell all nodes that this worker begins a local step; they hear of the first worker only.
         """
 
-    def await_iteration(self, number: int) -> int | None:
+    def await_iteration(self, number: int) -> tuple[int, float] | None:
         """
-        Wait for the `number`th local step that a worker has told of, from 0; None: the run is over.
+        Wait for the `number`th local step that a worker has told of, from 0; return it, and when this node heard of it, in seconds of clock_s(). None: the run is over.
         """
 
     def report(self, host: int, number: int, values: Sequence[float], not_before_s: float = 0.0) -> None:
