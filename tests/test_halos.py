@@ -15,6 +15,8 @@ import pytest
 import geomx
 from geomx.errors import PluginError
 from geomx.plugins.halos import HalosConfig, HalosPolicy, HalosWorker
+from geomx.runner import execute
+from geomx.testing.worlds import build
 from geomx.workload import Workload
 from tests.guide import documented
 from tests.laws import Build, Run, by_hand, close, expected_bytes, registry_with, same
@@ -252,6 +254,35 @@ def test_workers_of_a_party_end_alike(network: Build, tiny: Workload, simulate: 
     party = [worker.parameters for worker in run.simulation.workers.values()][:3]
     assert all(same(party[0], other) for other in party[1:])
     assert run.results.summary["staleness"]["max"] >= 1
+
+
+class Priorities:
+    """Notes the priorities of all messages before they are cut."""
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+
+    @geomx.hookimpl
+    def geomx_slicer(self, link: Any) -> Any:
+        seen = self.seen
+
+        class Notes:
+            def cut(self, slices: Any, row_bytes: float, round_number: int) -> Any:
+                seen.update(priority for _, _, priority, _ in slices)
+                return slices
+
+        return Notes()
+
+
+def test_pushes_of_parties_have_the_priorities_of_their_tensors(tmp_path: Path) -> None:
+    seen: dict[str, set[int]] = {}
+    for sync in ("fsa", "halos"):
+        notes = Priorities()
+        registry = registry_with(notes=("accel", notes))
+        experiment = build(registry, (sync, {}), [("notes", {})], iterations=16)
+        execute(experiment, tmp_path / sync)
+        seen[sync] = notes.seen
+    assert seen["halos"] == seen["fsa"]
 
 
 @pytest.mark.slow

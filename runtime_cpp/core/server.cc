@@ -19,6 +19,7 @@ void Server::OnValue(NodeId peer, const Header& header, Buffer value, Time now) 
   switch (header.kind) {
     case Kind::kInit: return Forward(header, std::move(value), now);
     case Kind::kPush:
+      shard.terms.info.priority = header.priority;  // an initial value's is that of all keys
       if (!node_.config().rounds.workers_together) return Apply(peer, header, shard, std::move(value), now);
       return Push(peer, header, shard, std::move(value), now);
     default: return Answer(peer, header, shard, std::move(value), now);
