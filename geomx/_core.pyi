@@ -1025,11 +1025,6 @@ def python_calls() -> list[tuple[str, float, int, int]]:
     as of `threading.get_ident`, number of the call).
     """
 
-def python_slicer(prototype: object, label: str = '') -> Slicer:
-    """
-    Return a handle of a slicer in Python (geomx.plugin.Slicer). `label` is used in errors.
-    """
-
 def python_policy(prototype: object, label: str = '') -> PartyPolicy:
     """
     Return a handle of a party policy in Python (geomx.plugin.PartySync or PartyModel).
@@ -1058,6 +1053,11 @@ def overlay_order(direction: str, root: int, key: int, shard: int, round: int, t
 def python_rounds(prototype: object, label: str = '') -> RoundPolicy:
     """
     Return a handle of a round policy in Python (geomx.plugin.RoundPolicy).
+    """
+
+def python_slicer(prototype: object, label: str = '') -> Slicer:
+    """
+    Return a handle of a slicer in Python (geomx.plugin.Slicer). `label` is used in errors.
     """
 
 CODEC_ABI: int = 2

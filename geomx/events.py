@@ -42,7 +42,14 @@ class Events:
 
         Args:
             observer: A function of a sequence of events; it must not change them.
+
+        Raises:
+            TypeError: It cannot be called.
         """
+        if not callable(observer):
+            raise TypeError(
+                f"events.subscribe needs a function of a list of events, not {observer!r}"
+            )
         self._observers.append(observer)
 
     @property

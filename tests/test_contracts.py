@@ -134,10 +134,12 @@ def ordering(target: int) -> Any:
     return overlay(site=lambda group: geomx.Site(group.scheduler, Orders()))
 
 
-def replying(target: int) -> Any:
+def replying(target: int | None) -> Any:
+    """Return an overlay whose coordinator sends a number to `target`; None: to who reports."""
+
     class Replies(Mind):
         def on_report(self, source: int, values: Any, now_s: float) -> Any:
-            return [(target, [1.0])]
+            return [(source if target is None else target, [1.0])]
 
     return overlay(site=lambda group: geomx.Site(group.scheduler, Replies()))
 
@@ -202,6 +204,16 @@ TABLE: list[tuple[str, Any, str]] = [
         r"party_policy\(\).kind must be 'policy', not 'codec'",
     ),
     (P, policy(party_policy=geomx.Native("policy", "nobody")), "sync_policy: Native: .*nobody"),
+    (
+        P,
+        policy(global_optimizer={"name": "sdg"}),
+        r"global_optimizer\(\)\['name'\] must be one of adagrad, .*, not 'sdg'",
+    ),
+    (
+        P,
+        policy(global_optimizer={"name": "sgd", "lr": 1}),
+        r"global_optimizer\(\) must be an optimizer \(optimizer sgd has no option lr; it takes",
+    ),
     # workers' parts
     (P, worker(after_step="yes"), rf"Told.after_step\(\) {BOOL} 'yes'"),
     (P, worker(finished=None), rf"Told.finished\(\) {BOOL} None"),
@@ -212,7 +224,7 @@ TABLE: list[tuple[str, Any, str]] = [
     (
         P,
         policy(party_policy=changed(Side, complete=None)),
-        r"Side.complete must return \(whether it goes on",
+        r"Side.complete must return \(whether it goes on to the global servers, values\), not None",
     ),
     (
         P,
@@ -275,8 +287,19 @@ TABLE: list[tuple[str, Any, str]] = [
     ("geomx_slicer", slices((0, 3, 0, 0), (3, 9**6, 0, 0)), "begins at row 3, no multiple of 8"),
     ("geomx_slicer", slices((0, 8, 0, 99)), "a slice on channel 99; there are 0 .* to 63"),
     ("geomx_slicer", slices((0, 8, 0, -1)), "a slice on channel -1; there are 0 .* to 63"),
-    ("geomx_slicer", slices((0, 8)), "Cuts.cut: IndexError"),
-    ("geomx_slicer", slices(3), "Cuts.cut: TypeError"),
+    ("geomx_slicer", slices((0, 8)), r"Cuts.cut must return slices of four .*, not \(0, 8\)"),
+    ("geomx_slicer", slices(3), "Cuts.cut must return slices of four whole numbers .*, not 3"),
+    (
+        "geomx_slicer",
+        slices((0, 8, 2**31, 0)),
+        r"must return slices of four whole numbers of 32 bits, not \(0, 8, 2147483648, 0\)",
+    ),
+    ("geomx_slicer", slices((0, 8, 0, 1)), "a slice on channel 1, which needs .* best_effort"),
+    (
+        "geomx_slicer",
+        lambda link: changed(Cuts, cut=None),
+        r"Cuts.cut must return a list of \(first row, rows, priority, channel\), not None",
+    ),
     ("geomx_slicer", lambda link: geomx.Native("slicer", "dgt", grace_s=-1), "Native.grace_s must"),
     # overlays
     ("geomx_overlay", overlay(push=lambda group: "yes"), f"Overlay.push {BOOL} 'yes'"),
@@ -291,13 +314,24 @@ TABLE: list[tuple[str, Any, str]] = [
         ordering(999),
         "an order to (east|west)/server to push key . round 1 to node 999: that node is none of",
     ),
+    (
+        "geomx_overlay",
+        replying(None),
+        "a reply to .*server.* that is no order; geomx.overlay_order makes orders",
+    ),
     ("geomx_overlay", replying(999), "Replies answers node 999, but .* talks with .*east/server"),
     # optimizers
-    ("geomx_optimizer", lambda: changed(Moves, update=None), "Moves.update made values of object"),
+    ("geomx_optimizer", lambda: changed(Moves, update=None), "update returned None, not float32"),
     (
         "geomx_optimizer",
         lambda: changed(Moves, update=lambda weight, *given: weight.astype("f8")),
         "Moves.update made values of float64, not float32",
+    ),
+    # observers
+    (
+        "geomx_events",
+        lambda events: events.subscribe(3),
+        "geomx_events failed: TypeError: events.subscribe needs a function .*, not 3",
     ),
     # endpoint costs
     (

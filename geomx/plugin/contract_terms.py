@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from geomx import _core
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import PluginError
 from geomx.plugin.coordination import Coordinator, Site
-from geomx.plugin.parts import Native
+from geomx.plugin.parts import Native, optimizer_text
 from geomx.plugin.rounds import RoundPolicy
 
 _ALIKE = 0.88  # similarity of difflib: one letter added, omitted or swapped in eight or more
@@ -159,6 +160,24 @@ class Held:
             if not isinstance(option, str) or not (real or option == "name"):
                 raise self.broken(f"{method}()[{option!r}]", "a number", value)
         return dict(answer)
+
+    def known_optimizer(self, method: str, answer: Any, other: object) -> dict[str, Any] | None:
+        """Return `answer` if it is None or an optimizer that exists; else raise `PluginError`.
+
+        Args:
+            method: The method of a sync policy that returned it.
+            answer: An optimizer's name with numbers, or None.
+            other: Name of the workload's optimizer, which may be a plugin's.
+        """
+        made, native = self.optimizer(method, answer), _core.optimizers()
+        if made is not None and made["name"] in native:
+            try:
+                _core.Optimizer(optimizer_text(made), 0)
+            except ValueError as error:
+                raise self.broken(f"{method}()", f"an optimizer ({error})", answer) from error
+        elif made is not None and made["name"] != other:
+            raise self.broken(f"{method}()['name']", f"one of {', '.join(native)}", made["name"])
+        return made
 
     def native(self, name: str, answer: Native, kind: str) -> Native:
         """Return `answer` if it names a compiled part of `kind`; otherwise raise `PluginError`."""

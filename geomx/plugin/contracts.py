@@ -113,11 +113,12 @@ class CheckedPolicy(SyncPolicy):
     def global_optimizer(self, optimizer: Mapping[str, Any], workers: int) -> dict[str, Any] | None:
         """See `SyncPolicy.global_optimizer`."""
         answer = self._policy.global_optimizer(optimizer, workers)
-        return self._held.optimizer("global_optimizer", answer)
+        return self._held.known_optimizer("global_optimizer", answer, optimizer.get("name"))
 
     def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any] | None:
         """See `SyncPolicy.local_optimizer`."""
-        return self._held.optimizer("local_optimizer", self._policy.local_optimizer(optimizer))
+        answer = self._policy.local_optimizer(optimizer)
+        return self._held.known_optimizer("local_optimizer", answer, optimizer.get("name"))
 
     def coordinators(self, cluster: Cluster) -> Sequence[Site]:
         """See `SyncPolicy.coordinators`."""

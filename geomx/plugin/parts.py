@@ -335,7 +335,8 @@ class Slicer(Protocol):
         Returns:
             Slices in the same form that cover the same rows. First rows are multiples of 8; where
             chunks are packed, geomx moves cuts to the end of their chunk. Slices
-            with a larger priority are sent first. Channel 0 is reliable, 1 to 63 are best effort.
+            with a larger priority, which has 32 bits with a sign, are sent first. Channel 0 is
+            reliable, 1 to 63 are best effort.
         """
         ...
 

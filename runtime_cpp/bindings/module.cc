@@ -16,6 +16,7 @@ void init_emulation(nb::module_& m);
 void init_python_parts(nb::module_& m);
 void init_python_policies(nb::module_& m);
 void init_python_rounds(nb::module_& m);
+void init_python_slicer(nb::module_& m);
 void init_library(nb::module_& m);
 void init_program_end(nb::module_& m);
 __attribute__((weak)) void init_journal(nb::module_& m);
@@ -39,6 +40,7 @@ NB_MODULE(_core, m) {
   init_python_parts(m);
   init_python_policies(m);
   init_python_rounds(m);
+  init_python_slicer(m);
   init_library(m);
   init_program_end(m);
   if (init_journal) init_journal(m);

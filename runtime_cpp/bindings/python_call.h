@@ -56,6 +56,24 @@ inline std::string NameOf(nanobind::handle object) {
   return nanobind::cast<std::string>(object.type().attr("__name__"));
 }
 
+// What breaks the contract "must return `wanted`". REQUIRES: the interpreter lock.
+inline std::invalid_argument MustReturn(const char* wanted, nanobind::handle got) {
+  const nanobind::object words = nanobind::repr(got).attr("split")();
+  std::string text = nanobind::cast<std::string>(nanobind::str(" ").attr("join")(words));
+  if (text.size() > 80) text = text.substr(0, 77) + "...";
+  return std::invalid_argument(std::string("must return ") + wanted + ", not " + text);
+}
+
+// The items of a list, tuple or other iterable; throws what `MustReturn` makes for anything else.
+// Errors of the plugin's own iteration, as of a generator, remain its own. REQUIRES: the interpreter lock.
+inline nanobind::tuple ItemsOf(nanobind::handle answer, const char* wanted, std::size_t least = 0) {
+  if (!nanobind::hasattr(answer, "__iter__")) throw MustReturn(wanted, answer);
+  auto items = nanobind::steal<nanobind::tuple>(PySequence_Tuple(answer.ptr()));
+  if (!items.is_valid()) throw nanobind::python_error();
+  if (items.size() < least) throw MustReturn(wanted, answer);
+  return items;
+}
+
 // The exception by which a codec refuses bytes. REQUIRES: the interpreter lock.
 inline nanobind::object RefusedType() {
   return nanobind::module_::import_("geomx.errors").attr("Refused");

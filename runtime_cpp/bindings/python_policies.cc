@@ -1,4 +1,4 @@
-// Adapts slicers, party policies, coordinators and optimizers written in Python to the core's
+// Adapts party policies, coordinators and optimizers written in Python to the core's
 // interfaces.
 //
 // They are called once per shard and round, or per report. Each node, or each shard, has a deep
@@ -23,7 +23,6 @@
 #include "core/optimizers/family.h"
 #include "core/overlay.h"
 #include "core/policy.h"
-#include "core/slicer.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -43,6 +42,7 @@ nb::object Copied(std::span<const float> values) {
 
 // Copies Python's result to `out`; it must be float32, like the argument.
 void Take(nb::handle answer, std::span<float> out) {
+  if (answer.is_none()) throw std::invalid_argument("returned None, not float32 values");
   const nb::object numpy = nb::module_::import_("numpy");
   const nb::object array = numpy.attr("asarray")(answer);
   if (!numpy.attr("float32").equal(array.attr("dtype").attr("type"))) {
@@ -60,63 +60,6 @@ void Take(nb::handle answer, std::span<float> out) {
 }
 
 nb::tuple Name(const ShardInfo& shard) { return nb::make_tuple(shard.key, shard.index); }
-
-class PythonSlicer final : public Slicer {
- public:
-  PythonSlicer(nb::object slicer, const std::string& label) : slicer_(std::move(slicer), label) {}
-
-  void Cut(const SliceContext& context, std::vector<Slice>& slices) override {
-    const char* wanted = "a list of (first row, rows, priority, channel)";
-    Guarded(slicer_, "cut", wanted, [&] {
-      nb::list list;
-      for (const Slice& slice : slices) {
-        list.append(nb::make_tuple(slice.first_row, slice.rows, slice.priority, slice.channel));
-      }
-      const double row_bytes = context.encoded.RowBits() / 8;
-      const nb::object answer = slicer_.get().attr("cut")(list, row_bytes, context.round);
-      std::vector<Slice> cut;
-      for (nb::handle item : answer) {
-        Slice slice;
-        slice.first_row = nb::cast<std::uint32_t>(item[nb::int_(0)]);
-        slice.rows = nb::cast<std::uint32_t>(item[nb::int_(1)]);
-        slice.priority = nb::cast<std::int32_t>(item[nb::int_(2)]);
-        slice.channel = Channel(nb::cast<std::int64_t>(item[nb::int_(3)]));
-        if (!context.survives_holes) slice.channel = 0;  // all of it must arrive
-        if (slice.first_row % 8 != 0) {
-          throw std::invalid_argument("made a slice that begins at row " +
-                                      std::to_string(slice.first_row) + ", no multiple of 8");
-        }
-        cut.push_back(slice);
-      }
-      CheckCover(cut, context.encoded.rows);
-      slices = std::move(cut);
-    });
-  }
-
- private:
-  static std::uint8_t Channel(std::int64_t number) {
-    if (number >= 0 && number <= kMaxChannel) return static_cast<std::uint8_t>(number);
-    throw std::invalid_argument("made a slice on channel " + std::to_string(number) +
-                                "; there are 0 (reliable) to " + std::to_string(kMaxChannel));
-  }
-
-  static void CheckCover(std::vector<Slice> cut, std::uint64_t rows) {
-    std::sort(cut.begin(), cut.end(),
-              [](const Slice& a, const Slice& b) { return a.first_row < b.first_row; });
-    std::uint64_t end = 0;
-    for (const Slice& slice : cut) {
-      if (slice.first_row != end) break;
-      end += slice.rows;
-    }
-    if (cut.empty() || end != rows) {
-      throw std::invalid_argument("made slices that do not cover rows 0 to " +
-                                  std::to_string(rows) + " once each: they leave off at row " +
-                                  std::to_string(end));
-    }
-  }
-
-  PythonObject slicer_;
-};
 
 class PythonPolicy final : public PartyPolicy {
  public:
@@ -138,11 +81,13 @@ class PythonPolicy final : public PartyPolicy {
   }
 
   Action Complete(const PartyRound& round, std::span<float> sum) override {
-    return Guarded(policy_, "complete", "(whether it goes on to the world, values)", [&] {
+    const char* wanted = "(whether it goes on to the global servers, values)";
+    return Guarded(policy_, "complete", wanted, [&] {
       const nb::object answer = policy_.get().attr("complete")(Name(round.shard), round.round,
                                                                round.last, Copied(sum));
+      if (!nb::isinstance<nb::tuple>(answer) || nb::len(answer) != 2) throw MustReturn(wanted, answer);
       const auto pair = nb::cast<nb::tuple>(answer);
-      if (pair.size() != 2) throw std::bad_cast();
+      if (!nb::isinstance<nb::bool_>(pair[0])) throw MustReturn(wanted, answer);
       Take(pair[1], sum);
       return nb::cast<bool>(pair[0]) ? Action::kEscalate : Action::kReturn;
     });
@@ -251,9 +196,13 @@ class PythonCoordinator final : public Coordinator {
 
   static std::vector<Reply> Replies(const nb::object& answer) {
     std::vector<Reply> replies;
-    for (nb::handle item : answer) {
-      replies.push_back({nb::cast<NodeId>(item[nb::int_(0)]),
-                         nb::cast<std::vector<double>>(item[nb::int_(1)])});
+    for (nb::handle item : ItemsOf(answer, kReplies)) {
+      const nb::tuple pair = ItemsOf(item, kReplies, 2);
+      try {
+        replies.push_back({nb::cast<NodeId>(pair[0]), nb::cast<std::vector<double>>(pair[1])});
+      } catch (const std::bad_cast&) {
+        throw MustReturn(kReplies, item);
+      }
     }
     return replies;
   }
@@ -344,11 +293,6 @@ nb::object Copied(const nb::object& prototype) {
 void init_python_policies(nb::module_& m) {
   using namespace geomx;
 
-  m.def("python_slicer", [](nb::object prototype, const std::string& label) {
-    return SlicerHandle{
-        std::make_shared<Copies<SlicerFactory, Slicer, PythonSlicer>>(prototype, label)};
-  }, "prototype"_a, "label"_a = "",
-     "Return a handle of a slicer in Python (geomx.plugin.Slicer). `label` is used in errors.");
   m.def("python_policy", [](nb::object prototype, const std::string& label) {
     return PolicyHandle{std::make_shared<PythonPolicy>(Copied(prototype), label)};
   }, "prototype"_a, "label"_a = "", "Return a handle of a party policy in Python (geomx.plugin.PartySync or PartyModel).");

@@ -73,6 +73,10 @@ bool CoordinatorHost::HandleReply(NodeId from, const Message& message, Time now)
 void CoordinatorHost::TakeReply(NodeId from, std::uint32_t number, std::vector<double> values,
                                 Time now) {
   if (overlay_ && overlay_->Obey(from, number, values, now)) return;
+  if (state_.config.role != Role::kWorker) {
+    return state_.Fail(from, "a reply of coordinator " + std::to_string(number) + " to " + state_.config.name +
+                                 ", which has asked for none");
+  }
   state_.Emit(
       {.kind = Event::Kind::kReply, .peer = from, .key = number, .values = std::move(values)});
 }

@@ -248,7 +248,8 @@ bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> nu
     return Take(*plan, of->second, now);
   }
   const auto order = OverlayOrder::Unpack(numbers);
-  const auto found = order ? groups_.find(order->root) : groups_.end();
+  if (!order) return RefuseReply(from, number);
+  const auto found = groups_.find(order->root);
   if (found == groups_.end() || found->second.host != from || found->second.number != number) {
     return false;
   }
@@ -266,6 +267,16 @@ bool Overlay::Obey(NodeId from, std::uint32_t number, std::span<const double> nu
     SendHolding(group, *order);
   }
   return true;
+}
+
+bool Overlay::RefuseReply(NodeId from, std::uint32_t number) {
+  for (const auto& [root, group] : groups_) {
+    if (group.host != from || group.number != number) continue;
+    node_.Fail(from, Labelled(group) + "a reply to " + node_.config().name +
+                         " that is no order; geomx.overlay_order makes orders");
+    return true;
+  }
+  return false;
 }
 
 bool Overlay::Take(const OverlayPlan& plan, const Group& group, Time now) {
@@ -296,13 +307,16 @@ bool Overlay::Take(const OverlayPlan& plan, const Group& group, Time now) {
   return true;
 }
 
+std::string Overlay::Labelled(const OverlayGroup& group) {
+  return group.label.empty() ? "" : group.label + ": ";
+}
+
 void Overlay::Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& order,
                     const std::string& why) {
   const bool push = order.direction == Direction::kPush;
-  node_.Fail(from, (group.label.empty() ? "" : group.label + ": ") + "an order to " + node_.config().name +
-                 " to " + (push ? "push" : "hand on") + " key " + std::to_string(order.key) +
-                 " round " + std::to_string(order.round) + " to node " +
-                 std::to_string(order.target) + ": " + why);
+  node_.Fail(from, Labelled(group) + "an order to " + node_.config().name + " to " +
+                 (push ? "push" : "hand on") + " key " + std::to_string(order.key) + " round " +
+                 std::to_string(order.round) + " to node " + std::to_string(order.target) + ": " + why);
 }
 
 void Overlay::SendContribution(const Group& group, const OverlayOrder& order, Time now) {

@@ -122,6 +122,11 @@ class Overlay {
   bool FollowDown(const Group& group, const OverlayItem& item);
   bool Take(const OverlayPlan& plan, const Group& group, Time now);
   void SendHolding(const Group& group, const OverlayOrder& order);
+  // The start of a sentence about a group: the plugin, if it is known.
+  static std::string Labelled(const OverlayGroup& group);
+  // Refuses numbers that are no order, from the coordinator of one of this node's overlays. Returns
+  // false if they come from another one.
+  bool RefuseReply(NodeId from, std::uint32_t number);
   void Blame(NodeId from, const OverlayGroup& group, const OverlayOrder& order,
              const std::string& why);
 
