@@ -189,7 +189,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def dispatch() -> None:
         if arguments[0] not in COMMANDS:
-            raise UsageError(arguments, f"no such command; {near(arguments[0], COMMANDS)}; see --help")
+            raise UsageError(
+                arguments, f"no such command; {near(arguments[0], COMMANDS)}; see --help"
+            )
         own, behind = split(arguments[0], arguments[1:])
         with line(arguments):
             options = _parser(arguments).parse([arguments[0], *own], behind)
