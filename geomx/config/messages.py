@@ -166,7 +166,7 @@ def _unknown(
 
 
 def _owners(kind: str, option: str, registry: Registry) -> str:
-    """Return the plugins of a kind that have an option: ``sync=hfa, which is not chosen``."""
+    """Return the plugins of a kind that have an option: ``sync=NAME, which is not chosen``."""
     found = [
         f"{kind}={plugin.name}"
         for plugin in registry.plugins()
