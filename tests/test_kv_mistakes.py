@@ -162,7 +162,7 @@ def test_keys_in_another_order_are_an_error(tmp_path: Path, verb: str, order: st
 
 
 FORKS = """
-import os
+import os, sys
 import numpy as np
 import geomx.kv
 
@@ -178,7 +178,7 @@ if os.fork() == 0:
             assert "was forked from process" in str(error), error
         else:
             os._exit(1)
-    os._exit(7)
+    sys.exit(7)
 print("child", os.waitstatus_to_exitcode(os.wait()[1]))
 store.push(0, np.ones(3))
 print("sum", store.pull(0)[0])
@@ -187,8 +187,9 @@ print("sum", store.pull(0)[0])
 
 @pytest.mark.slow
 def test_a_forked_process_is_refused_its_parents_store() -> None:
-    """It has none of its parent's threads, for which it would wait for ever."""
+    """It has none of its parent's threads, for which it would wait for ever, also at its end."""
     ended = subprocess.run(
         [sys.executable, "-c", FORKS], check=False, capture_output=True, text=True, timeout=120
     )
     assert (ended.returncode, ended.stdout) == (0, "child 7\nsum 1.0\n"), ended.stderr
+    assert ended.stderr == ""

@@ -8,7 +8,6 @@ wait for that at their first key.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import sys
 import threading
@@ -25,7 +24,7 @@ from geomx.compat.roles import Role
 from geomx.compat.serving import JoinThreads
 from geomx.compat.variables import ALL_WORKERS, Settings
 from geomx.errors import GeomxError
-from geomx.kv.ending import failing
+from geomx.kv.ending import at_end, failing
 from geomx.kv.values import Key
 from geomx.live.exit_status import DONE, FAILED
 from geomx.live.member import Member
@@ -88,7 +87,7 @@ class Membership:
         log.call(
             f"master-{role.party[1]}" if role.master else f"worker-{role.party[1]}-{self.rank}"
         )
-        atexit.register(self._end)
+        at_end(self._end)
         threading.Thread(target=self._show_up, name="geomx-end").start()
 
     @property

@@ -8,7 +8,6 @@ GeoMX.
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from geomx.compat.membership import Membership
 from geomx.errors import ConfigError
 from geomx.kv import states
 from geomx.kv import store as kv
+from geomx.kv.ending import at_end
 from geomx.kv.values import devices, pairs
 from geomx.live.mxnet_exchange import EngineExchange
 from geomx.mxnet.arrays import initial, mx
@@ -133,7 +133,7 @@ def install(membership_of: Any) -> None:
                 membership.wish(type=type)
             store = CompatStore(membership, type)
             made.append(store)
-            atexit.register(store.close)
+            at_end(store.close)
         elif made[0].type != type:
             raise ConfigError("kvstore", type, f"this process has a {made[0].type} store already")
         return made[0]

@@ -1,11 +1,26 @@
-"""Whether the program of a worker ends because of an error."""
+"""The end of a worker's program: what is done then, and whether an error is the cause."""
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from geomx import _core
+
+
+def at_end(act: Callable[[], object]) -> None:
+    """Call a function when the program ends, but not when a process that it forks does.
+
+    Such a process does not leave the job: its parent goes on.
+
+    Args:
+        act: The function.
+    """
+    program = os.getpid()
+    atexit.register(lambda: act() if os.getpid() == program else None)
 
 
 def watch_exit() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.kv.ending import failing, watch_exit
+from geomx.kv.ending import at_end, failing, watch_exit
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.store import TYPES, KVStore
 from geomx.live import access
@@ -64,7 +64,7 @@ def create(type: str = TYPES[0]) -> KVStore:
     if not _stores or _stores[-1].closed:
         _stores.append(_join(type))
         watch_exit()
-        atexit.register(_end, _stores[-1])
+        at_end(partial(_end, _stores[-1]))
     store = _stores[-1]
     if type == "dist_async" and store.member.policy.together and store.num_all_workers > 1:
         sync, _ = store.member.spec.sync

@@ -14,7 +14,6 @@ the next call here, or in an operation that reads an array whose value will neve
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 from collections.abc import Mapping
 from functools import partial
@@ -28,6 +27,7 @@ from geomx.imports import without_collections
 with without_collections():
     from geomx.kv import joining, states
     from geomx.kv import store as kv
+    from geomx.kv.ending import at_end
     from geomx.kv.keys import Entry
     from geomx.kv.values import Key, devices, pairs
     from geomx.live.mxnet_exchange import EngineExchange
@@ -354,7 +354,7 @@ def create(type: str = kv.TYPES[0]) -> KVStore:
         store.use(engine(store.member.loop))
     face = KVStore(store, type)
     _made[:] = [face]
-    atexit.register(face.close)
+    at_end(face.close)
     return face
 
 
