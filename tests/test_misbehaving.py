@@ -310,6 +310,29 @@ def test_a_live_hook_that_raises_or_returns_a_wrong_type_is_an_error(
     assert time.monotonic() - began < 60
 
 
+TALKS = accel(
+    "bad",
+    """
+print("imported", flush=True)
+
+@geomx.hookimpl
+def geomx_slicer(self, link):
+    print("asked", flush=True)
+""",
+)
+
+
+def test_what_a_plugin_prints_is_in_the_logs_of_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher reads the scheduler's address from its standard output, and nothing else."""
+    install(tmp_path / "site", "bad_stranger", TALKS, monkeypatch)
+    run(Registry.discover(), tmp_path / "run", mode="live", network=SMALLEST)
+    logs = {log.stem: log.read_text() for log in (tmp_path / "run" / "nodes").glob("*.log")}
+    assert len(logs) > 3
+    assert all({"imported", "asked"} & set(text.splitlines()) for text in logs.values())
+
+
 def test_a_missing_self_and_an_unknown_argument_are_named() -> None:
     def selected(**methods: Any) -> None:
         bad = type("Bad", (), methods)

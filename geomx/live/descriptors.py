@@ -1,10 +1,12 @@
-"""File descriptors of a process: their limit (``ulimit -n``), and waiting for readable ones."""
+"""File descriptors of a process: their limit (``ulimit -n``), readable ones, standard output."""
 
 from __future__ import annotations
 
+import os
 import resource
 import select
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 from geomx.errors import ConfigError
 
@@ -60,3 +62,23 @@ def readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list
         poll.register(descriptor, select.POLLIN)
     wait_ms = None if timeout_s is None else max(0.0, timeout_s) * 1000
     return [descriptor for descriptor, _ in poll.poll(wait_ms)]
+
+
+def claimed_output() -> Callable[[str], None]:
+    """Let standard output go to standard error from now on.
+
+    For a process of whose standard output another one reads a single line, and then closes the
+    pipe: what plugins print belongs neither before that line nor in a closed pipe.
+
+    Returns:
+        A function that writes the line to what was the standard output, and closes that.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+
+    def write(line: str) -> None:
+        with os.fdopen(kept, "w") as output:
+            print(line, file=output)
+
+    return write

@@ -33,13 +33,14 @@ from geomx.experiment.rounds import may_lack_some
 from geomx.limits.rules import Calls, memory_limited, overdue
 from geomx.limits.watchdog import own_process
 from geomx.live import access, files
-from geomx.live.descriptors import readable
+from geomx.live.descriptors import claimed_output, readable
 from geomx.live.diagnosis import at_fault
 from geomx.live.exit_status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE, tie_to_parent
-from geomx.live.member import JOIN_TIMEOUT_S, Member, naming_the_lost
+from geomx.live.member import Member, naming_the_lost
 from geomx.live.metering import meter
+from geomx.live.node_arguments import parsed
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.live.worker import LiveWorker
@@ -123,6 +124,7 @@ class Node:
                 journal, options.name, token, options.host, tls, insecure
             )
         elif options.experiment:
+            speak = claimed_output()
             spec = Spec.from_json(Path(options.experiment).read_text(encoding="utf-8"))
             member = self._member = Member.open_scheduler(spec, token, options.host, tls, insecure)
         else:
@@ -148,7 +150,7 @@ class Node:
         if member.resumed:
             self._notes.recovered(_core.clock_s())
         elif options.experiment:
-            print(member.loop.address, flush=True)
+            speak(member.loop.address)
         self._start(member)
         if member.copy is not None:
             self._stand_by(member, member.copy)
@@ -352,49 +354,7 @@ class Node:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a node; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m geomx.live", description=__doc__)
-    role = parser.add_mutually_exclusive_group(required=True)
-    role.add_argument("--scheduler", metavar="HOST:PORT", help="address of the scheduler to join")
-    role.add_argument(
-        "--experiment", metavar="FILE", help="run as the scheduler of this experiment"
-    )
-    parser.add_argument("--name", default="", help="the node's name in the network")
-    parser.add_argument(
-        "--id", type=int, help="the node's number; without it, the name identifies it"
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
-    parser.add_argument(
-        "--notes", required=True, help="path of the notes and results, without suffix"
-    )
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=JOIN_TIMEOUT_S,
-        help="seconds after which joining is given up",
-    )
-    parser.add_argument(
-        "--journal",
-        default="",
-        help="file in which the node is recorded; if it contains a node, that is continued",
-    )
-    parser.add_argument(
-        "--again",
-        action="store_true",
-        help="this process replaces an earlier one of the node that was lost",
-    )
-    parser.add_argument(
-        "--resumes",
-        action="store_true",
-        help="the run is continued after all its processes were killed",
-    )
-    parser.add_argument(
-        "--stands-by", action="store_true", help="the node is the standby of a global server"
-    )
-    parser.add_argument(
-        "--told", action="store_true", help="read from standard input which processes have ended"
-    )
-    parser.add_argument("--parent", type=int, help="id of a process; end when it ends")
-    options = parser.parse_args(arguments)
+    options = parsed(arguments)
     if options.parent is not None:
         tie_to_parent(options.parent)
     return Node(options).run()
