@@ -350,7 +350,7 @@ def test_an_unbuilt_source_folder_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_run_with_its_status_and_names_its_folder(
     number: signal.Signals, tmp_path: Path
 ) -> None:

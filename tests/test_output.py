@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -89,3 +90,17 @@ def test_a_narrow_list_leaves_empty_columns_out() -> None:
     with console.capture() as shown:
         console.print(page)
     assert [line.strip() for line in shown.get().splitlines()][-1] == "geomx"
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_closed_terminal_does_not_end_a_run_under_nohup(
+    ignored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled: dict[int, object] = {}
+    monkeypatch.setattr(signal, "signal", handled.__setitem__)
+    monkeypatch.setattr(
+        signal, "getsignal", lambda number: signal.SIG_IGN if ignored else signal.SIG_DFL
+    )
+    cli._end_on_signals()
+    assert handled.keys() >= {signal.SIGINT, signal.SIGTERM}
+    assert (signal.SIGHUP in handled) is not ignored

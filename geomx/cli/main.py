@@ -1,7 +1,8 @@
 """The command line: ``geomx plugins``, ``info``, ``plan``, ``explain``, ``check``, ``run`` ...
 
 Exit status: 0 done; 2 the request is invalid, with a remedy in one line; 130 and 143 ended by
-SIGINT (Ctrl-C) and SIGTERM; 1 any other failure, with one line, or a traceback if unexpected.
+SIGINT (Ctrl-C) and SIGTERM, 129 by SIGHUP (a closed terminal), which `nohup` keeps away; 1 any
+other failure, with one line, or a traceback if unexpected.
 
 Every command is a module of this package. It is imported when it is called, by the table
 `COMMANDS`, so that none waits for what only another one needs.
@@ -306,10 +307,12 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _end_on_signals() -> None:
-    """End runs on SIGINT and SIGTERM in good order, without losing results or leaving processes.
+    """End runs on signals in good order, without losing results or leaving processes.
 
-    Also if SIGINT is ignored initially, as in a shell's background jobs: it is sent on purpose.
+    Also if SIGINT is ignored initially, as in a shell's background jobs: it is sent on purpose. A
+    SIGHUP is not: it comes with the end of a terminal, and is ignored where `nohup` was asked to.
     """
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _end)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, _end)
