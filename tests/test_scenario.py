@@ -375,10 +375,9 @@ def test_a_slow_worker_is_as_slow_live(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
 def test_a_killed_node_ends_the_run(tmp_path: Path, mode: str) -> None:
+    events = "[{at_s: 0.3, kill: west/worker1}]"
     with pytest.raises(NodeLost, match="west/worker1"):
-        run(
-            tmp_path / "killed", mode, "[{at_s: 0.3, kill: west/worker1}]", "iterations=200", *SMALL
-        )
+        run(tmp_path / "killed", mode, events, "iterations=200", *SMALL)
     until_then = Results.load(tmp_path / "killed")
     assert until_then.iterations
     if mode == "sim":  # live nodes report what they have counted when they leave
@@ -457,9 +456,10 @@ def test_a_computation_takes_longer_by_the_pauses_during_it(tmp_path: Path, mode
 
 @pytest.mark.parametrize("mode", ["sim", pytest.param("live", marks=pytest.mark.slow)])
 def test_a_pause_longer_than_the_patience_ends_the_run(tmp_path: Path, mode: str) -> None:
-    words = ["faults.suspect_s=1", "iterations=200", *SMALL]
-    with pytest.raises(NodeLost, match="east/server"):
-        run(tmp_path / "stop", mode, "[{at_s: 0.3, pause: east/server, for_s: 4}]", *words)
+    for node in ("east/server", "hub/scheduler"):
+        events = f"[{{at_s: 0.3, pause: {node}, for_s: 4}}]"
+        with pytest.raises(NodeLost, match=node):
+            run(tmp_path / node[:3], mode, events, "faults.suspect_s=1", "iterations=200", *SMALL)
 
 
 # ---- the network, traffic of others, slow nodes ----

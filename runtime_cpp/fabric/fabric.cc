@@ -379,10 +379,12 @@ void Fabric::Report(NodeId id, Event&& event, Time now) {
                      .round = event.round, .partial = {event.shard, event.workers, event.above, event.late, event.dropped},
                      .values = std::move(event.values)});
     case Event::Kind::kDead:
-      if (endpoints_[id].node->config().continues && trainer != nullptr) {
-        return Notify({.node = id, .kind = Notice::Kind::kEnds, .reason = std::move(event.reason)});
+      if (!LosesScheduler(id, event.text, now)) {
+        if (endpoints_[id].node->config().continues && trainer != nullptr) {
+          return Notify({.node = id, .kind = Notice::Kind::kEnds, .reason = std::move(event.reason)});
+        }
+        if (endpoints_[id].node->config().role != Role::kScheduler) return;
       }
-      if (endpoints_[id].node->config().role != Role::kScheduler) return;
       return Notify({.node = id, .kind = Notice::Kind::kLost, .text = std::move(event.text),
                      .reason = std::move(event.reason)});
     default: return;  // not a notice

@@ -316,6 +316,7 @@ class Fabric {
   // Returns true if `one` does not know yet that the current process of `other` takes part, and so
   // refuses its calls.
   bool Refuses(NodeId one, NodeId other) const;
+  bool LosesScheduler(NodeId id, const std::string& lost, Time now) const;  // which is paused
   bool Void(const Action& action) const;  // returns true if it was for a process that is dead
   // Returns true if the node is paused; the action is then postponed.
   bool Postponed(const Action& action, Time now);

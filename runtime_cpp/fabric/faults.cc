@@ -129,6 +129,12 @@ bool Fabric::Refuses(NodeId one, NodeId other) const {
   return life > 0 && node.config().role != Role::kScheduler && node.Incarnation(other) != life + 1;
 }
 
+bool Fabric::LosesScheduler(NodeId id, const std::string& lost, Time now) const {
+  const RecordedNode& node = *endpoints_[id].node;
+  const auto scheduler = node.config().scheduler;
+  return scheduler && endpoints_[*scheduler].paused_until > now && node.FindPeer(*scheduler)->name == lost;
+}
+
 void Fabric::Die(NodeId id, Time now) {
   Endpoint& endpoint = endpoints_.at(id);
   endpoint.dead = true;
