@@ -175,6 +175,15 @@ def test_a_run_goes_on_without_its_standby(tmp_path: Path, calm: Results) -> Non
 
 
 @pytest.mark.slow
+def test_what_the_loss_of_a_standby_means_is_told(tmp_path: Path, calm: Results) -> None:
+    killed = run(tmp_path / "killed", REPLICA, kill(STANDBY, 0.2), mode="live")
+    check_equal(calm, killed)
+    log = (tmp_path / "killed" / "nodes" / "hub-scheduler.log").read_text()
+    assert f"{STANDBY} is lost, no node would take its server's place: " in log
+    assert "rounds complete without" not in log
+
+
+@pytest.mark.slow
 def test_a_server_that_is_paused_for_too_long_is_replaced(tmp_path: Path, calm: Results) -> None:
     scenario = f"scenario=[{{at_s: 0.2, pause: {SERVER}, for_s: 5}}]"
     paused = run(tmp_path / "paused", REPLICA, "faults.suspect_s=0.3", scenario)

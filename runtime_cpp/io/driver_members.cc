@@ -15,8 +15,11 @@ void Driver::ActOnMember(Event& event, Time now) {
     const bool first = !missed_.contains(event.peer) &&
                        std::find(absent.begin(), absent.end(), event.peer) != absent.end();
     const char* joins = first ? " has joined" : " is back";
+    const Peer* peer = node_->FindPeer(event.peer);
+    const bool stood_by = peer != nullptr && peer->role == Role::kStandby;
+    const char* follows = stood_by ? "no node would take its server's place: " : "rounds complete without it: ";
     Tell(back ? Severity::kInfo : Severity::kWarning,
-         event.text + (back ? joins : " is lost, rounds complete without it: " + event.reason));
+         event.text + (back ? joins : std::string(" is lost, ") + follows + event.reason));
     if (back) status_.SetAddress(event.text, event.address);
   }
   if (event.kind == Event::Kind::kMoved) Moved(event);
