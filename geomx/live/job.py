@@ -164,6 +164,10 @@ class Job:
             if status is not None:
                 del self._running[name]
                 self._take(name, status)
+        if self._ended.get(self.spec.cluster.scheduler.name) == DONE:
+            self._restarts.cancel()
+            self._joins.cancel()
+            self._end_late()
         for node in (*self._restarts.due(), *self._joins.due()):
             self._restarts.begins(node.name)
             self._start(node)
@@ -181,14 +185,10 @@ class Job:
         if status < 0 and self._restarts.journal(self.spec.cluster.node(name)) is None:
             self._tell_scheduler(name, f"killed by {signal.Signals(-status).name}")
         over = self._ended.get(self.spec.cluster.scheduler.name) == DONE
-        if over and self._restarts.spare(name):
+        if over and self._restarts.spare(name, status):
             return
         if not self._restarts.take(name, status):
             self._ended[name] = status
-        if self._ended.get(self.spec.cluster.scheduler.name) == DONE:
-            self._restarts.cancel()
-            self._joins.cancel()
-            self._end_late()
 
     def _tell_scheduler(self, name: str, reason: str) -> None:
         if self._words is not None:

@@ -8,6 +8,7 @@ end it again.
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections import Counter, defaultdict
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from geomx.cluster import NodeSpec
 from geomx.live.diagnosis import lost_another
-from geomx.live.exit_status import BROKEN, LOST
+from geomx.live.exit_status import BROKEN, INTERRUPTED, LOST
 from geomx.live.files import Reader, durable, stem
 from geomx.live.spec import Spec
 from geomx.options.schema import restart_delay_s
@@ -24,6 +25,9 @@ from geomx.terminal.log import say
 
 EMPTY_BYTES = 64
 """A journal of at most this length contains no node yet."""
+
+ENDING_S = 5.0
+"""How long lost processes may take to end by themselves, with what they say of it."""
 
 
 def begun(journal: Path) -> bool:
@@ -56,6 +60,7 @@ class Restarts:
         self._began_s: dict[str, float] = {}  # start of the latest process of each restarted node
         self._alone: set[str] = set()  # global servers whose standby is lost, or took their place
         self._gone: set[str] = set()  # nodes that are lost and will not be restarted
+        self._over_s = math.inf  # when the run was over
         self._orphans: dict[str, list[str]] = defaultdict(
             list
         )  # workers by the server they wait for
@@ -89,21 +94,28 @@ class Restarts:
         """Return whether a node was started during the run."""
         return name in self._began_s
 
-    def spare(self, name: str) -> bool:
+    def spare(self, name: str, status: int) -> bool:
         """Return whether the end of a node does not matter once the run is over.
 
-        It was started during the run, or is lost: others have ended the run without it.
+        It was started during the run, or is lost: others have ended the run without it. An error of
+        its own matters all the same.
+
+        Args:
+            name: Name of the node.
+            status: Exit status of its process; negative: the signal that ended it.
         """
-        return self.again(name) or self._is_lost(name)
+        of_others = status < 0 or status in (LOST, BROKEN, INTERRUPTED)
+        return self.again(name) or (of_others and self._is_lost(name))
 
     def idle(self, name: str) -> bool:
         """Return whether a node takes no part in training.
 
-        It was started while training went on, and has not begun yet. Or it is lost: while its
-        process was paused, for example, it does not learn that the run is over.
+        It was started while training went on, and has not begun yet. Or it is lost, and some
+        seconds after the run is over it still has not ended: while its process is paused, for
+        example, it does not learn of that.
         """
         if not self.again(name):
-            return self._is_lost(name)
+            return time.monotonic() > self._over_s + ENDING_S and self._is_lost(name)
         notes = [next(iter(note)) for note in Reader(stem(self._directory, name)).new()]
         latest = len(notes) - notes[::-1].index("again") if "again" in notes else 0
         return "started" not in notes[latest:]
@@ -145,6 +157,7 @@ class Restarts:
 
     def cancel(self) -> None:
         """Start no more nodes: the run is over."""
+        self._over_s = min(self._over_s, time.monotonic())
         self._due.clear()
         self._orphans.clear()
 

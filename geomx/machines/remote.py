@@ -173,7 +173,7 @@ class RemoteJob:
             name, status = line.node.name, line.status
             if status is None or name in self._ended or line in self._replaced:
                 continue
-            spare = over and self._restarts.spare(name)
+            spare = over and self._restarts.spare(name, status)
             if spare or (not line.refused and self._restarts.take(name, status)):
                 self._replaced.append(line)
             else:
