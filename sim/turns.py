@@ -22,7 +22,7 @@ from geomx import _core
 from geomx.errors import GeomxError
 from geomx.sim.script_world import Channel, Message
 
-OF_THE_FIRST = frozenset({"init", "command", "load_state", "evaluated"})
+OF_THE_FIRST = frozenset({"init", "optimizer", "load_state", "evaluated"})
 """Requests of the first worker alone, for which shadows only compute."""
 
 STATES = frozenset({"ask_states", "state"})

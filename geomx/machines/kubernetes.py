@@ -93,18 +93,23 @@ def manifest(
     return yaml.safe_dump_all(objects, sort_keys=False)
 
 
+_LISTENS = """\
+node= asked=
+trap 'if [ "$node" ]; then asked=yes; kill -TERM "$node"; else asked=early; fi' TERM"""
+"""Beginning of a pod's script: passes SIGTERM on to the node, from before that starts.
+
+The kernel delivers SIGTERM to a pod's first process only if that handles it.
+"""
+
 _SUPERVISES = """\
-node=$! asked=
-trap 'asked=yes; kill -TERM "$node"' TERM
+node=$!
+[ "$asked" != early ] || kill -TERM "$node"
 wait "$node"; status=$?
 while kill -0 "$node" 2> /dev/null; do wait "$node"; status=$?; done
 [ "$status$asked" = 0 ] || exit "$status"
 trap 'exit 0' TERM
 sleep infinity & wait"""
-"""End of a pod's script: passes SIGTERM on to the node, and stays when that has finished.
-
-The kernel delivers SIGTERM to a pod's first process only if that handles it. ``wait`` ends with it.
-"""
+"""End of a pod's script, which stays when the node has finished. ``wait`` ends with SIGTERM."""
 
 
 def _check_options(job: JobFile) -> None:
@@ -137,7 +142,7 @@ def _script(
         if node.role == "worker" and command:
             line += " -- " + _literal(shlex.join(command))
         cases.append(f"  {number}) {line} & ;;")
-    return "\n".join(['case "${HOSTNAME##*-}" in', *cases, "esac", _SUPERVISES]) + "\n"
+    return "\n".join([_LISTENS, 'case "${HOSTNAME##*-}" in', *cases, "esac", _SUPERVISES]) + "\n"
 
 
 def _certificates(
