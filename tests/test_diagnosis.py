@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from geomx.kv.local import unshaped
-from geomx.live.diagnosis import culprit
+from geomx.live.diagnosis import culprit, lost_another
 from geomx.live.exit_status import INTERRUPTED, LOST
 from geomx.live.files import path as file_of
 from geomx.live.files import stem
@@ -40,3 +40,14 @@ def test_a_report_of_the_present_loss_names_the_lost_node(tmp_path: Path) -> Non
     note(tmp_path, "west/worker0", STARTED, END, {"again": True}, STARTED, END)
     lost = culprit(CLUSTER, tmp_path, {"west/worker0": LOST, "east/worker1": LOST})
     assert (lost.name, lost.reason) == ("west/server", "killed by SIGKILL")
+
+
+def test_the_end_of_a_standby_is_not_that_of_the_server_that_it_replaces(tmp_path: Path) -> None:
+    """Both note theirs under the server's name, in either order."""
+    (tmp_path / "nodes").mkdir()
+    server, done = "west/server", {"end": {"status": "done"}}
+    for order in ((END, done), (done, END)):
+        note(tmp_path, server, STARTED, {"recovered": 2.0}, *order)
+        assert lost_another(tmp_path, server, LOST)
+    note(tmp_path, server, STARTED, END, {"again": True}, STARTED, done)
+    assert not lost_another(tmp_path, server, LOST)

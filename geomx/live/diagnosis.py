@@ -64,7 +64,8 @@ def culprit(
 def lost_another(directory: Path, name: str, status: int) -> bool:
     """Return whether a process ended because another node was lost, or took its node for lost.
 
-    Then its notes say so, too. The exit status alone may be a training script's own.
+    Then its notes say so, too. The exit status alone may be a training script's own. A standby that
+    has taken its place notes its own end there, which may be earlier or later.
 
     Args:
         directory: Directory of the run.
@@ -73,10 +74,13 @@ def lost_another(directory: Path, name: str, status: int) -> bool:
     """
     if status != LOST:
         return False
-    notes = [
-        note for note in Reader(stem(directory, name)).new() if "end" in note or "again" in note
-    ]
-    return bool(notes) and notes[-1].get("end", {}).get("status") == "lost"
+    lost = False
+    for note in Reader(stem(directory, name)).new():
+        if "again" in note:
+            lost = False
+        elif note.get("end", {}).get("status") == "lost":
+            lost = True
+    return lost
 
 
 def at_fault(name: str, lost: NodeLost) -> bool:
