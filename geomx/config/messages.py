@@ -161,7 +161,8 @@ def _unknown(
     told = near(str(cause.key), known)
     owners = _owners(parts[0], parts[1], registry) if len(parts) == 2 else ""
     if owners and not told.startswith("did you mean"):
-        return f"is an option of {owners}; {told}"
+        remedy = told if known else f"choose it (+{parts[0]}=NAME), or leave this out"
+        return f"is an option of {owners}; {remedy}"
     return f"unknown key; {told}"
 
 
