@@ -187,7 +187,7 @@ print("sum", store.pull(0)[0])
 
 @pytest.mark.slow
 def test_a_forked_process_is_refused_its_parents_store() -> None:
-    """It has none of its parent's threads, for which it would wait without end, also as it exits."""
+    """It has none of its parent's threads, for which it would wait without end, also at exit."""
     ended = subprocess.run(
         [sys.executable, "-c", FORKS], check=False, capture_output=True, text=True, timeout=120
     )
