@@ -1,8 +1,8 @@
 """The command line: ``geomx plugins``, ``info``, ``plan``, ``explain``, ``check``, ``run`` ...
 
 Exit status: 0 done; 2 the request is invalid, with a remedy in one line; 130 and 143 ended by
-SIGINT (Ctrl-C) and SIGTERM, 129 by SIGHUP (a closed terminal), which `nohup` keeps away; 1 any
-other failure, with one line, or a traceback if unexpected.
+SIGINT (Ctrl-C) and SIGTERM, 129 by SIGHUP (a closed terminal, except under `nohup`); 1 any other
+failure, with one line, or a traceback if unexpected.
 
 Every command is a module of this package. It is imported when it is called, by the table
 `COMMANDS`, so that none waits for what only another one needs.
@@ -310,7 +310,7 @@ def _end_on_signals() -> None:
     """End runs on signals in good order, without losing results or leaving processes.
 
     Also if SIGINT is ignored initially, as in a shell's background jobs: it is sent on purpose. A
-    SIGHUP is not: it comes with the end of a terminal, and is ignored where `nohup` was asked to.
+    SIGHUP that is ignored initially, as under `nohup`, stays ignored.
     """
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -12,7 +12,7 @@
 
 namespace geomx::io {
 
-// How many forks lie between the program's first process and this one, once it was called there.
+// The number of forks that led to this process since the first call: it differs between parent and child.
 inline unsigned Forks() {
   static std::atomic<unsigned> forks{0};
   static const int registered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
@@ -20,8 +20,8 @@ inline unsigned Forks() {
   return forks.load(std::memory_order_relaxed);
 }
 
-// A pointer that only the process which made it may follow. A forked one has none of its parent's threads, so
-// that whatever it waited for would never happen, and a lock that one of them held would stay locked.
+// A pointer that only the process which made it may dereference. A fork copies the calling thread alone: in the
+// child, a wait for any other thread would not end, and a mutex which that held at the fork stays locked.
 template <class T>
 class OwnProcess {
  public:
