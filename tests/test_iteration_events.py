@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geomx import _core
 from geomx.cluster import Cluster
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.experiment.unreached import ScenarioWarning
+from geomx.live.disturbances import Disturbances
 from geomx.live.launcher import run_script
 from geomx.network.files import read_network
 from geomx.results.results import Results
@@ -221,13 +225,17 @@ def test_killed_and_joining_nodes_at_iterations(tmp_path: Path, mode: str) -> No
 @pytest.mark.needs("hfa")
 @BOTH
 def test_a_worker_that_repeats_its_steps_is_killed_once(tmp_path: Path, mode: str) -> None:
-    """The only worker goes on at its last synchronisation, before the step of the event."""
+    """The only worker goes on at its last synchronisation, before the step of the event.
+
+    It has computed a step long before the end that its pace gives it, and is killed at the end.
+    """
     network = tmp_path / "alone.yaml"
     links = {"uplink_mbps": 1000, "downlink_mbps": 1000}
     parties = {"east": {"workers": 1, **links}}
     content = {"central": {"name": "hub", **links}, "parties": parties, "delay_ms": 1}
     network.write_text(str(content))
     words = [f"network={network}", "+sync=hfa", "sync.k1=5", "sync.k2=1", CONTINUES]
+    words += ["workload.backward_ms=60"]
     events = "[{kill: east/worker0, at_iteration: 7, restart_s: 0.1}]"
     results = run(tmp_path / mode, mode, events, *SMALL, *words)
     (row,) = results.summary["faults"]
@@ -247,6 +255,30 @@ def test_a_server_resumes_from_its_log_after_a_kill_at_an_iteration(
     assert row["recovered_s"] > 0.15
     for name, value in calm.parameters().items():
         assert (value == killed.parameters()[name]).all()
+
+
+@pytest.mark.parametrize("begun", [frozenset(), frozenset({0})])
+def test_a_process_is_not_killed_by_what_has_killed_its_predecessor(
+    monkeypatch: pytest.MonkeyPatch, cluster: Cluster, begun: frozenset[int]
+) -> None:
+    """It is told again of an iteration that the other had no time to acknowledge."""
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda process, signal: killed.append(process))
+    heard = [(5, _core.clock_s())]
+    schedule = scenario(cluster, {"kill": "hub/global_server0", "at_iteration": 5})
+    member = SimpleNamespace(
+        loop=SimpleNamespace(await_iteration=lambda n: heard[n] if n < len(heard) else None),
+        node=next(node for node in cluster.nodes if node.name == "hub/global_server0"),
+        spec=SimpleNamespace(event_schedule=schedule),
+        started_s=_core.clock_s() - 1,
+        late=False,
+        resumed=bool(begun),
+        act_notes=SimpleNamespace(begun=begun, killed=lambda event, restart_s: None),
+    )
+    disturbances = Disturbances(cast(Any, member), peers=())
+    disturbances.start()
+    disturbances.end()
+    assert len(killed) == (0 if begun else 1)
 
 
 def test_an_iteration_that_no_worker_begins_is_told_of(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ class ActNotes(Protocol):
     def begun(self) -> Collection[int]:
         """Numbers of the events that an earlier process of the node has noted."""
 
-    def killed(self, restart_s: float | None) -> None:
-        """Note that this process is killed now, with the seconds until its replacement."""
+    def killed(self, event: int, restart_s: float | None) -> None:
+        """Note which event kills this process now, and the seconds until its replacement."""
 
     def begins(self, event: int, time_s: float) -> None:
         """Note that an event with ``at_iteration`` begins, in seconds since the start."""
@@ -117,13 +117,18 @@ class Disturbances(threading.Thread):
     def _hear(self) -> None:
         """Begin the events at iterations of the first worker, as the scheduler tells of them."""
         noted = self._member.node.role == "scheduler"  # for all nodes
+        # A killed process may not have acknowledged what killed it: its successor is told again.
+        notes = self._member.act_notes
+        earlier = () if notes is None else notes.begun
         for number in count():
             if (begun := self._loop.await_iteration(number)) is None:
                 return
             iteration, heard_s = begun  # this thread may run later than what other nodes do then
             at_ns = round((heard_s - self._started_s) * NS)
             for event, at in self._scenario.by_iteration.items():
-                if at == iteration and self._scenario.worker_of(event) is None:
+                if at != iteration or event in earlier:
+                    continue
+                if self._scenario.worker_of(event) is None:
                     self.begin(self._scenario.act(event, at_ns), noted)
 
     def _carry_out(self, act: Act) -> None:
@@ -137,7 +142,8 @@ class Disturbances(threading.Thread):
     def _do_to_myself(self, act: Act) -> None:
         if act.what == "kill":
             if self._member.act_notes is not None:
-                self._member.act_notes.killed(act.for_ns / NS if act.for_ns else None)
+                restart_s = act.for_ns / NS if act.for_ns else None
+                self._member.act_notes.killed(act.event, restart_s)
             os.kill(os.getpid(), signal.SIGKILL)
         elif act.what == "leave":
             self._member.on_leave()  # as it is then: a store sets it after the start
@@ -173,13 +179,15 @@ class StepEvents:
             self._iterations.renew(member.node.id, begun)
 
     def begin(self, step: int, time_ns: int) -> None:
-        """Let the events begin that do so with a step of this worker.
+        """Let the events begin that do so with a step of this worker, once it begins.
 
         Args:
             step: The number of the step.
-            time_ns: When it begins, in nanoseconds of the run.
+            time_ns: When it begins, in nanoseconds of the run. A worker with a nominal pace knows
+                it in advance, as it computes faster than that.
         """
         for number in self._iterations.begins(self._member.node.id, step):
+            time.sleep(max(0.0, self._member.started_s + time_ns / NS - _core.clock_s()))
             if self._scenario.worker_of(number) is None:
                 self._member.loop.begin_iteration(self._scenario.by_iteration[number])
                 continue

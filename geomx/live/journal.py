@@ -57,7 +57,8 @@ class Notes:
             may be incomplete.
 
     Attributes:
-        begun: Numbers of the events of the scenario that an earlier process has noted.
+        begun: Numbers of the events of the scenario that an earlier process has noted, also those
+            that have killed one.
         metrics: Told of steps and long waits; None: there are none.
     """
 
@@ -76,7 +77,8 @@ class Notes:
                 if kind in note
             }
             self._members = members_noted(Reader(stem).new())
-            self.begun = frozenset(n["begins"] for n in Reader(stem).new() if "begins" in n)
+            about = ("begins", "event")
+            self.begun = frozenset(n[key] for n in Reader(stem).new() for key in about if key in n)
         if not resumed:
             self._path.write_bytes(b"")
         # Another process may write, too: one that was declared lost, and its successor.
@@ -140,13 +142,14 @@ class Notes:
             self.metrics.waits_for = whom
         self._write({"waits": whom})
 
-    def killed(self, restart_s: float | None) -> None:
+    def killed(self, event: int, restart_s: float | None) -> None:
         """Note that the scenario kills this process now.
 
         Args:
+            event: The number of the event in the scenario.
             restart_s: Seconds until a new process replaces it; None: never.
         """
-        self._write({"killed": restart_s})
+        self._write({"killed": restart_s, "event": event})
 
     def begins(self, event: int, time_s: float) -> None:
         """Note that an event of the scenario begins, which does so at an iteration.
