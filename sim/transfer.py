@@ -77,7 +77,7 @@ def transfer_times(
 
     Raises:
         ConfigError: An unknown model or congestion control, a node that is not in the graph, a pair
-            without a path, a size, start or edge attribute out of range.
+            without a path, a flow of another form, a size, start or edge attribute out of range.
 
     Example:
         Two flows of 1 MB share 8 Mbit/s; TCP adds headers, a handshake and a growing window.
@@ -111,16 +111,21 @@ def transfer_times(
     route_of_flow: list[int] = []
     sizes: list[float] = []
     starts: list[float] = []
-    for index, (source, target, size, start_s) in enumerate(flows):
-        if not 0 <= size < math.inf:
+    for index, flow in enumerate(flows):
+        try:
+            source, target, size, start_s = flow
+            sizes.append(float(size))
+            starts.append(float(start_s))
+        except (TypeError, ValueError) as error:
+            remedy = f"must be (source, target, bytes, start_s): {error}"
+            raise ConfigError(f"flows[{index}]", flow, remedy) from error
+        if not 0 <= sizes[-1] < math.inf:
             raise ConfigError(f"flows[{index}].bytes", size, "must be 0 or more")
-        if not start_s >= 0:
+        if not starts[-1] >= 0:
             raise ConfigError(f"flows[{index}].start_s", start_s, "must be 0 or more")
-        if start_s > LATEST_S:
+        if starts[-1] > LATEST_S:
             raise ConfigError(f"flows[{index}].start_s", start_s, f"must be at most {LATEST_S:.0f}")
         route_of_flow.append(routes.index(source, target))
-        sizes.append(float(size))
-        starts.append(float(start_s))
     if model == "tcp":
         warn_of_uneven_round_trips(congestion, routes.ways())
     plan = (*routes.native(), route_of_flow, sizes, starts)

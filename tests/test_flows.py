@@ -427,6 +427,8 @@ def test_consecutive_messages_need_no_new_solution():
         ({"flows": [("a", "nowhere", 1, 0)]}, "flows=nowhere: no such node in the graph"),
         ({"flows": [("b", "a", 1, 0)]}, "flows=b->a: there is no path between the two"),
         ({"flows": [("a", "b", -1, 0)]}, r"flows\[0\].bytes=-1: must be 0 or more"),
+        ({"flows": [("a", "b", 1)]}, r"flows\[0\]=\('a', 'b', 1\): must be \(source.*"),
+        ({"flows": [("a", "b", "big", 0)]}, r"flows\[0\]=.*start_s\): could not convert .*"),
         ({"flows": [("a", "b", 1, -2)]}, r"flows\[0\].start_s=-2: must be 0 or more"),
         (
             {"flows": [("a", "b", 1, 2e9)]},

@@ -236,7 +236,8 @@ def _unused(label: str, encoding: Sequence[str]) -> str:
     if label.endswith("geomx_codec"):
         return f"its codec comes after {others}, which leaves no float32 values to encode"
     if others:
-        return f"its slicer neither cuts nor reorders what {others} makes"
+        makes = "makes" if len(encoding) == 1 else "make"
+        return f"its slicer neither cuts nor reorders what {others} {makes}"
     return "its slicer neither cuts nor reorders what is sent"
 
 
