@@ -20,7 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from geomx.cluster import Cluster
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, GeomxError
 from geomx.network.files import read_network, to_node_link
 from geomx.network.schedules import limited, schedule
 from geomx.options.schema import TcpOptions
@@ -118,6 +118,29 @@ def test_an_outage_delays_without_loss() -> None:
         (ends[name],) = transfer_times(graph, [("a", "b", 2e6, 0)], **BARE)
     expected = {"none": 2, "one": 5, "overlapping": 6, "periodic": 3, "over": 2}
     assert ends == pytest.approx(expected, abs=1e-6)
+
+
+def by_turns(graph: nx.Graph, *edges: tuple[str, str]) -> nx.Graph:
+    """Let one of two edges be down in every odd second, and the other one in every even."""
+    for start_s, edge in enumerate(edges):
+        outages = [{"start_s": start_s, "end_s": start_s + 1, "every_s": 2}]
+        graph.edges[edge].update(outages=outages)
+    return graph
+
+
+def test_what_edges_that_are_down_by_turns_delay_does_not_arrive(
+    network: Build, simulate: Build, tiny: Any
+) -> None:
+    graph = pipe(bandwidth_mbps=8)
+    graph.add_edge("b", "c", bandwidth_mbps=8)
+    graph.add_edge("c", "b", bandwidth_mbps=8)
+    flows = [("a", "c", 1e5, 0.0), ("a", "b", 1e5, 0.0)]
+    never, late_s = transfer_times(by_turns(graph, ("a", "b"), ("b", "c")), flows, **BARE)
+    assert never == math.inf and 1 < late_s < 2
+    cluster = read_network(network(1, 2))
+    by_turns(cluster.graph, UP, ("hub/wan", "hub"))
+    with pytest.raises(GeomxError, match=r"came to a standstill at .*party0/worker0"):
+        simulate(cluster, tiny)
 
 
 def test_static_models_refuse_changing_bandwidth() -> None:

@@ -179,6 +179,7 @@ TABLE: list[tuple[str, Any, str]] = [
         policy(global_optimizer={"name": "sgd", "learning_rate": "fast"}),
         r"global_optimizer\(\)\['learning_rate'\] must be a number, not 'fast'",
     ),
+    (P, policy(exchange="parameters"), r"local_optimizer\(\) must be an optimizer where .*None"),
     (P, policy(local_optimizer="sgd"), r"local_optimizer\(\) must be None or a dict such as"),
     (P, policy(exchange="deltas"), "exchange must be 'gradients' or 'parameters', not 'deltas'"),
     (P, policy(together="no"), f"together {BOOL} 'no'"),

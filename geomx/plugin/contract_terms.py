@@ -161,14 +161,19 @@ class Held:
                 raise self.broken(f"{method}()[{option!r}]", "a number", value)
         return dict(answer)
 
-    def known_optimizer(self, method: str, answer: Any, other: object) -> dict[str, Any] | None:
+    def known_optimizer(
+        self, method: str, answer: Any, other: object, needed: bool = False
+    ) -> dict[str, Any] | None:
         """Return `answer` if it is None or an optimizer that exists; else raise `PluginError`.
 
         Args:
             method: The method of a sync policy that returned it.
             answer: An optimizer's name with numbers, or None.
             other: Name of the workload's optimizer, which may be a plugin's.
+            needed: Whether it must not be None, as nothing would be trained.
         """
+        if needed and answer is None:
+            raise self.broken(f"{method}()", "an optimizer where parameters are exchanged", answer)
         made, native = self.optimizer(method, answer), _core.optimizers()
         if made is not None and made["name"] in native:
             try:

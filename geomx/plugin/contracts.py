@@ -117,8 +117,8 @@ class CheckedPolicy(SyncPolicy):
 
     def local_optimizer(self, optimizer: Mapping[str, Any]) -> dict[str, Any] | None:
         """See `SyncPolicy.local_optimizer`."""
-        answer = self._policy.local_optimizer(optimizer)
-        return self._held.known_optimizer("local_optimizer", answer, optimizer.get("name"))
+        answer, needed = self._policy.local_optimizer(optimizer), self.exchange == "parameters"
+        return self._held.known_optimizer("local_optimizer", answer, optimizer.get("name"), needed)
 
     def coordinators(self, cluster: Cluster) -> Sequence[Site]:
         """See `SyncPolicy.coordinators`."""

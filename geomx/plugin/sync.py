@@ -155,7 +155,8 @@ class SyncPolicy:
             optimizer: The workload's optimizer: its ``name`` and numbers such as ``learning_rate``.
 
         Returns:
-            An optimizer in the same form; None if workers do not update.
+            An optimizer in the same form. None if workers do not update, which those must that
+            exchange parameters.
         """
         return None
 

@@ -326,7 +326,7 @@ class Fabric {
   // Returns true if a message may leave earlier when the edge's schedule gives it more bandwidth.
   bool Limits(net::EdgeId edge) const { return network_.Limits(edge) && !down_.contains(edge); }
   // The next instant at which anything happens; all but changes by schedules happens at `due` or later.
-  Time Next(Time due) const {
+  Time Next(Time due) {
     if (under_way_ == 0) return due;
     return std::min(due, schedules_.Next(due, [this](net::EdgeId edge) { return Limits(edge); }));
   }
