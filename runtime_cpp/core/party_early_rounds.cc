@@ -109,6 +109,24 @@ bool Server::WaitsForLeaving(NodeId worker, const Shard& shard) const {
   return std::any_of(shard.leaving.begin(), shard.leaving.end(), holds);
 }
 
+bool Server::CanPush(NodeId worker) const {
+  const auto found = lacks_.find(worker);
+  if (found == lacks_.end() || !IsReturning(worker)) return true;
+  std::vector<ShardId>& lacks = found->second;
+  const auto waits = [&](const Shard& shard) {
+    return shard.escalated && std::find(shard.waiting.begin(), shard.waiting.end(), worker) != shard.waiting.end();
+  };
+  while (!lacks.empty() && !waits(*shards_.Find(lacks.back()))) lacks.pop_back();
+  return lacks.empty();
+}
+
+void Server::NoteLack(NodeId worker, const ShardId& shard, Time now) {
+  const bool could = CanPush(worker);
+  lacks_[worker].push_back(shard);
+  if (!could) return;
+  for (auto& [id, other] : shards_) Recheck(other, now);
+}
+
 void Server::ForgetPushes(NodeId worker, Time now) {
   barriers_.erase(worker);
   for (auto& [id, shard] : shards_) {

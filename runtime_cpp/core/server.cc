@@ -267,6 +267,7 @@ void Server::Request(NodeId peer, const Header& header, Shard& shard, Time now) 
     shard.asked[peer] = header;
     const bool asked = !shard.waiting.empty();
     AddWaiting(shard, peer);
+    if (early() && shard.escalated && IsReturning(peer)) NoteLack(peer, {header.key, header.shard}, now);
     if (shard.value && !shard.stale) return AnswerWaiting(shard, now);
     if (!undecided_.empty()) return;
     if (!asked || (first && !shard.terms.settled())) Ask(peer, header, shard);

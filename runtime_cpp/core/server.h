@@ -120,6 +120,11 @@ class Server final : public ServerRole {
   bool WillPush(NodeId child, const SummedShard& shard) const override {
     return ServerRole::WillPush(child, shard) && !WaitsForLeaving(child, static_cast<const Shard&>(shard));
   }
+  // Not while it returns and waits for the answer to a round that was closed without it: it trains with all
+  // values. A round that waited for it could be what the other parties, and so that answer, wait for.
+  bool CanPush(NodeId worker) const override;
+  // `worker` waits for such an answer.
+  void NoteLack(NodeId worker, const ShardId& shard, Time now);
   // No worker will push the shard again.
   bool HasEnded(const Shard& shard) const;
   // No worker will, and no contribution is left: all end with the current value, or the one that is due.
@@ -181,6 +186,9 @@ class Server final : public ServerRole {
   std::set<NodeId> undecided_;  // global servers that have not said yet from which round on it takes part again
   Round first_ = 0;             // the latest round that the others have said
   std::map<NodeId, Round> barriers_;  // the last that each worker came to, with a round policy
+  // What CanPush is about: shards by worker, of which those at the end may have been answered. No journal has it:
+  // a local server keeps one only where all wait for lost members.
+  mutable std::map<NodeId, std::vector<ShardId>> lacks_;
 };
 
 }  // namespace geomx

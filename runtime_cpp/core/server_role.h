@@ -160,6 +160,8 @@ class ServerRole : public RoleLogic {
   // `child` has come back. Its first round is set when it requests a value (Admit).
   void Await(NodeId child) { first_rounds_[child] = kNotAsked; }
   bool HasComeBack(NodeId child) const { return first_rounds_.contains(child); }
+  // Whether `child` has come back, has requested a value, and has contributed nothing since.
+  bool IsReturning(NodeId child) const { return returning_.contains(child); }
   // `child` requests a value; if it has come back, it takes part from round `next` on, for all
   // shards.
   void Admit(NodeId child, Round next);
@@ -206,6 +208,11 @@ class ServerRole : public RoleLogic {
   }
   // Whether a child may push the shard again.
   virtual bool WillPush(NodeId child, const SummedShard& shard) const { return !shard.early->finished.contains(child); }
+  // Whether a child that takes part can push the shard before its open round has closed.
+  virtual bool CanPush(NodeId child) const {
+    (void)child;
+    return true;
+  }
   // Closes a round that has contributions.
   virtual void CloseOpen(SummedShard& shard, Time now) = 0;
   virtual SummedShard& Find(const ShardId& id) = 0;

@@ -161,6 +161,7 @@ void World::Kill(NodeId id, Time lasts, bool told, double written, const std::st
   member.trainer.reset();
   member.process.reset();
   if (experiment_.on_loss != OnLoss::kStop) agenda_.Add(now() + lasts, [this, id] { Begin(id); });
+  if (experiment_.on_loss == OnLoss::kStop && id == kScheduler) EndThoseThatWaitForTheStart();
   if (!told || KeepsJournal(id)) return;
   agenda_.Add(now() + kLauncher, [this, id, reason] {
     Member& scheduler = members_[kScheduler];
@@ -169,6 +170,16 @@ void World::Kill(NodeId id, Time lasts, bool told, double written, const std::st
       // A launcher reports the end of a process only before it starts a new one.
       if (!members_[id].process) members_[kScheduler].process->ReportEnded(id, reason);
     });
+  });
+}
+
+// A member that the scheduler had no time to tell of the start ends by itself (live/member.py: JOIN_TIMEOUT_S).
+void World::EndThoseThatWaitForTheStart() {
+  agenda_.Add(now() + Patience(experiment_) / 2, [this] {
+    for (const auto& [id, member] : members_) {
+      RecordedNode* node = member.process ? member.process->node() : nullptr;
+      if (node != nullptr && !node->started()) Kill(id, 0, false, 0, "has waited for the start in vain");
+    }
   });
 }
 

@@ -113,6 +113,7 @@ class World final : public Surroundings {
   void Run(ProcessId process, const std::function<void()>& action);
   void Begin(NodeId id);
   void Kill(NodeId id, Time lasts, bool told, double written, const std::string& reason);
+  void EndThoseThatWaitForTheStart();
   void Inflict(const Fault& fault);
   bool MayBeKilled(NodeId id) const;
   bool KeepsJournal(NodeId id) const;
