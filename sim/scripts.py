@@ -22,6 +22,7 @@ from geomx.errors import ConfigError, GeomxError
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.wiring import PlacedShard
+from geomx.limits.rules import uncollected
 from geomx.limits.watchdog import if_abandoned
 from geomx.pages import page
 from geomx.results.recorder import Recorder
@@ -197,7 +198,7 @@ def simulate_script(
     recorder = Recorder(directory, header, experiment.sim.max_spans, page.render)
     try:
         begin(recorder, experiment)
-        with if_abandoned(recorder.abort), processes as started:
+        with if_abandoned(recorder.abort), uncollected(), processes as started:
             channels = Shadows(started, experiment) if shadows else started
             return ScriptSimulation(experiment, recorder, channels, computing).run()
     except BaseException as error:

@@ -207,10 +207,9 @@ class Simulation:
         self._schedule_network(0)
         play(self, self.experiment.event_schedule, end)
         self._start_programs()
-        with uncollected():
-            with progress(total or None, "simulating") as self.advance:
-                self._go(end)
-            return self._finish(time.monotonic() - started)
+        with progress(total or None, "simulating") as self.advance:
+            self._go(end)
+        return self._finish(time.monotonic() - started)
 
     @property
     def needs_values(self) -> bool:
@@ -392,7 +391,7 @@ def simulate(experiment: Experiment, directory: Path) -> Results:
     header = {**experiment.header(), "mode": "sim"}
     recorder = Recorder(directory, header, experiment.sim.max_spans, page.render)
     try:
-        with if_abandoned(recorder.abort):
+        with if_abandoned(recorder.abort), uncollected():
             begin(recorder, experiment)
             return Simulation(experiment, recorder).run()
     except BaseException as error:

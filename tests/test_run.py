@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -322,3 +323,31 @@ def test_what_existed_before_a_simulation_is_not_searched_for_cycles_meanwhile(
     geomx.run(overrides, world=lambda world: world.process(look(world)) and None)
     assert gc.get_freeze_count() > 0  # a program's own
     assert gc.isenabled()
+
+
+def test_a_program_that_simulates_again_and_again_keeps_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worlds: list[weakref.ref[object]] = []
+
+    def cycle() -> weakref.ref[object]:
+        mine = type("Mine", (), {})()
+        mine.myself = mine
+        return weakref.ref(mine)
+
+    gc.unfreeze()  # what conftest.py froze
+    monkeypatch.setattr(Program, "froze", False)
+    monkeypatch.setattr(Program, "owed", 0)
+    monkeypatch.setattr("geomx.limits.rules.SEARCH_EVERY", 2)
+    try:
+        mine = cycle()
+        for _ in range(2):
+            geomx.run(
+                ["workload=tiny", "iterations=1"],
+                world=lambda world: worlds.append(weakref.ref(world)),
+            )
+            assert worlds[-1]() is None
+        assert mine() is None  # a program's own
+    finally:
+        gc.collect()
+        gc.freeze()

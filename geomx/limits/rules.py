@@ -34,6 +34,7 @@ HOOK_LIMIT_S = 30.0
 """Time limit of a hook in seconds; less than the time for which live nodes wait at the start."""
 
 MEMORY_SHARE = 0.9  # of the free memory; the rest is for other processes
+SEARCH_EVERY = 10  # simulations in a program's process; a search takes about a tenth of a second
 
 _hooked: set[int] = set()  # threads in a hook, which has its own limit
 
@@ -161,10 +162,11 @@ def _alarm(handle: Callable[[int, FrameType | None], None], every_s: float) -> I
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Spare a simulation the search for reference cycles, which takes time: it creates none.
+    """Spare a simulation the search for reference cycles, which takes time.
 
     If this process is geomx's own, there is no search. Otherwise only what is created meanwhile is
-    searched, and not the objects of all libraries that are loaded.
+    searched, and not the objects of all libraries that are loaded. A simulation is a cycle itself:
+    build it in the block, at whose end it is freed, unless it is referred to.
     """
     disabling = is_own_process() and gc.isenabled()
     freezing = not disabling and gc.isenabled() and not Program.has_frozen()
@@ -178,7 +180,9 @@ def uncollected() -> Iterator[None]:
         if disabling:
             gc.enable()
         if freezing:
+            gc.collect()  # of what was created in the block alone
             gc.unfreeze()
+            Program.catch_up()
 
 
 class Program:
@@ -186,9 +190,11 @@ class Program:
 
     Attributes:
         froze: Whether it had frozen objects (`gc.freeze`) in an earlier simulation.
+        owed: Number of simulations since all objects were searched for reference cycles.
     """
 
     froze = False
+    owed = 0
 
     @classmethod
     def has_frozen(cls) -> bool:
@@ -198,6 +204,17 @@ class Program:
         """
         cls.froze = cls.froze or gc.get_freeze_count() > 0
         return cls.froze
+
+    @classmethod
+    def catch_up(cls) -> None:
+        """Search all objects after every tenth simulation.
+
+        `gc.freeze` resets the counters by which Python decides when to do so. A program that
+        simulates again and again would otherwise keep all cycles that it has made.
+        """
+        cls.owed = (cls.owed + 1) % SEARCH_EVERY
+        if cls.owed == 0:
+            gc.collect()
 
 
 @contextmanager
