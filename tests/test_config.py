@@ -99,6 +99,13 @@ def test_every_node_has_a_port_for_its_metrics() -> None:
         experiment(f"metrics.port={last + 1}")
 
 
+def test_a_key_that_the_network_lacks_needs_a_plus() -> None:
+    remedy = r"=3: the network's file has only .* there; add another with a \+: '\+network\.jitter"
+    with pytest.raises(ConfigError, match=remedy):
+        experiment("network.jitter_ms=3")
+    experiment("+network.jitter_ms=3")
+
+
 @pytest.mark.slow
 def test_sync_with_and_without_plus_mean_the_same() -> None:
     needs("hfa")

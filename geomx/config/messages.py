@@ -163,6 +163,9 @@ def _unknown(
     if owners and not told.startswith("did you mean"):
         remedy = told if known else f"choose it (+{parts[0]}=NAME), or leave this out"
         return f"is an option of {owners}; {remedy}"
+    if override and parts[0] == "network" and not told.startswith("did you mean"):
+        there = ", ".join(sorted(map(str, known)))
+        return f"the network's file has only {there} there; add another with a +: '+{override}'"
     return f"unknown key; {told}"
 
 
