@@ -322,6 +322,21 @@ def test_sites_with_coordinates_are_placed_by_them() -> None:
     assert places == sorted(places) and len(set(places)) == 3
 
 
+def test_the_texts_of_both_directions_of_a_steep_link_do_not_cover_each_other() -> None:
+    sites = graph()
+    for index, site in enumerate(("hub", "beijing", "chengdu")):
+        sites.nodes[site].update(longitude=0.0, latitude=10.0 * index)
+    ways = (("beijing", "chengdu"), ("chengdu", "beijing"))
+    rows = [
+        {"source": f"{source}/server", "target": f"{target}/server", "kind": "wan",
+         "bytes": 6_240_000, "messages": 1, "busy_s": 0.1}
+        for source, target in ways
+    ]  # fmt: skip
+    found = re.findall(r'x="([\d.]+)"[^>]* class="tick( end)? halo"', wan.drawing(rows, sites, 1.0))
+    (left, left_end), (right, right_end) = sorted((float(x), end) for x, end in found)
+    assert left < right and left_end and not right_end
+
+
 def test_ticks_are_round_numbers_within_the_range() -> None:
     assert ticks(0.0, 1.0) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert ticks(3.0, 3.0) == [3.0]

@@ -264,7 +264,9 @@ def _arrow(flow: Flow, places: Mapping[str, Point], most: int, labelled: bool) -
         text = f"{units.size(flow.bytes)} · {units.share(flow.use.utilisation, 0)}"
         x, y = (start[0] + 2 * control[0] + tip[0]) / 4, (start[1] + 2 * control[1] + tip[1]) / 4
         x, y = x + side_x * 0.6, y + side_y * 0.6 + 4
-        parts.append(tag("text", text, x=x, y=y, class_="tick middle halo"))
+        steep = abs(uy) > 2 * abs(ux)  # the texts of both directions would cover each other
+        anchor = " middle" if not steep else "" if side_x > 0 else " end"
+        parts.append(tag("text", text, x=x, y=y, class_=f"tick{anchor} halo"))
     return tag("g", *parts, class_=f"flow u-{level}", data_tip="\n".join(tip_lines))
 
 
