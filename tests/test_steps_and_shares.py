@@ -120,6 +120,7 @@ def test_live_steps_need_a_pace() -> None:
         ({"trace": []}, "trace must be a file or a list of multiples"),
         ({"trace": [1, -1]}, r"row 2 of steps\[0\].trace is -1"),
         ({"trace": "none.csv"}, "trace is none.csv, which cannot be read"),
+        ({"stragglers": {"share": 0.2, "times": 3, "steps": 0}}, "stragglers.steps is 0; it must"),
         ({"stragglers": {"share": 2, "times": 3}}, "stragglers.share is 2; it must be at least 0"),
         ({"normal": {}}, r"unknown key steps\[0\].normal"),
         (

@@ -163,7 +163,8 @@ def _pareto(value: Any, where: str, folder: Path) -> dict[str, float]:
 
 
 def _stragglers(value: Any, where: str, folder: Path) -> dict[str, float]:
-    steps = count(table(value, where).get("steps") or 1, f"{where}.steps", 1)
+    given = table(value, where).get("steps")
+    steps = 1 if given is None else count(given, f"{where}.steps", 1)
     rest = {key: inner for key, inner in value.items() if key != "steps"}
     return _numbers(rest, where, {"share": probability, "times": _multiple}) | {"steps": steps}
 
