@@ -211,6 +211,11 @@ def test_rules_of_changing_bandwidth_apply_to_maps() -> None:
         (ring(4, bandwidth_mbps=5), {"attach": {"parties": 0}}, "attach.parties is 0; it must be"),
         (
             ring(4, bandwidth_mbps=5),
+            {"attach": {"parties": 4}},
+            "attach.parties is 4; it must be at",
+        ),
+        (
+            ring(4, bandwidth_mbps=5),
             {"attach": {"worker": 2}},
             "unknown key attach.worker; did you",
         ),

@@ -23,12 +23,15 @@ from geomx.network.validators import count, known_keys, refuse
 ATTACH: dict[str, Any] = {
     "central": None,  # the node of the global servers; None: the one with the smallest mean delay
     "global_servers": 1,
-    "parties": 4,  # number of training sites, far apart; or "all" nodes; or a list of nodes
+    "parties": None,  # number of training sites, far apart; or "all" nodes; or a list of nodes
     "workers": 2,  # per party
     "speed": 1.0,  # of each worker, or a list
     "lan": {},
 }
 """Accepted options and their defaults."""
+
+PARTIES = 4
+"""The number of training sites by default; fewer where the graph has fewer nodes."""
 
 HOSTS = get_args(Role)
 
@@ -82,11 +85,14 @@ def _parties(
         if not named or len(set(named)) < len(named):
             refuse(f"attach.parties must be different nodes, one or more, not {wanted!r}")
         return named
-    number = count(wanted, "attach.parties", 1) if not isinstance(wanted, str) else None
-    if number is None:
+    if isinstance(wanted, str):
         refuse(f"attach.parties is {wanted!r}; it must be a number, all, or a list of nodes")
-    chosen: list[str] = []
     left = [node for node in nodes if node != central]
+    number = PARTIES if wanted is None else count(wanted, "attach.parties", 1)
+    if wanted is not None and number > len(left):
+        remedy = f"it must be at most {len(left)}, the nodes beside the central one; or all"
+        refuse(f"attach.parties is {number}; {remedy}")
+    chosen: list[str] = []
     while left and len(chosen) < number:
         taken = [central, *chosen]
         chosen.append(max(left, key=lambda node: min(delays[one][node] for one in taken)))
