@@ -54,6 +54,7 @@ class ScriptSimulation(Simulation):
         needs_all: What needs all workers in every round; empty if some may leave before others.
     """
 
+    declares = False
     members_of = ScriptMembers.of
     model_of = staticmethod(lambda workload, seed: cast(Model, object()))  # the script has it
 

@@ -85,6 +85,7 @@ class Simulation:
         acts: What may be done to links and nodes.
     """
 
+    declares = True  # the shards are known before the run
     members_of = Members.of
     model_of = staticmethod(model_of)
 
@@ -177,11 +178,11 @@ class Simulation:
             faults=experiment.faults,
             live=False,
             seed=experiment.seed,
+            placed=self.shards if self.declares else None,
         )
         config.bundle = self._bundled
-        config.absent = sorted(
-            self.members.unjoined if self.members else experiment.event_schedule.late
-        )
+        late = self.members.unjoined if self.members else experiment.event_schedule.late
+        config.absent = sorted(late)
         return config
 
     # ---- running ----

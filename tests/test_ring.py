@@ -63,6 +63,17 @@ def test_exact_sums_are_equal_to_the_last_bit(
     assert same(star.parameters, ring.parameters)
 
 
+def test_a_sum_may_come_before_the_initial_value(
+    network: Build, tiny: Any, simulate: Build
+) -> None:
+    """Where two hops of the ring take less time than the direct way."""
+    content = network(1, 1, 1)
+    ways = {"party0": {"party1": 0.0, "party2": 500.0}, "party1": {"party2": 0.0}}
+    content["delay_ms"] = ways | {"hub": {"party0": 3.0, "party1": 3.0, "party2": 3.0}}
+    star = simulate(content, tiny)
+    assert close(star.parameters, around(content, tiny, simulate).parameters, 1e-5)
+
+
 @pytest.mark.parametrize("workers", [(1, 1), (2, 1, 3), (1,) * 5, (1,) * 8])
 def test_each_link_carries_all_parts_but_one_each_way(
     network: Build, sized: Build, simulate: Build, workers: tuple[int, ...]

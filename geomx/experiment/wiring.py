@@ -62,7 +62,7 @@ def node_config(
     live: bool,
     seed: int,
     experiment_json: str = "",
-    tensors: Sequence[TensorSpec] | None = None,
+    placed: Sequence[Sequence[PlacedShard]] | None = None,
 ) -> _core.NodeConfig:
     """Return the core's configuration of a node: peers, links, codecs, slicers and policy.
 
@@ -76,8 +76,8 @@ def node_config(
         live: Whether the node is a real process.
         seed: Seed of the experiment, for coordinators that draw random numbers.
         experiment_json: Text that the scheduler sends to every joining member.
-        tensors: All tensors in key order; servers refuse others. None: the first worker's initial
-            values define them.
+        placed: The shards of all tensors in key order; servers refuse others. None: the first
+            worker's initial values define them.
 
     Returns:
         The configuration.
@@ -124,8 +124,8 @@ def node_config(
         config.standby = standby.id
     leads = {cluster.workers[0], cluster.party_of(cluster.workers[0]).server}
     config.master = next((child.id for child in below if child in leads), None)
-    if tensors is not None and below:
-        config.declare(shards(cluster, selection, tensors))
+    if placed is not None and below:
+        config.declare(placed)
     config.quorum = len(below) if node.role == "server" else len(cluster.workers)
     if node.role == "global_server":
         config.stands_for = {party.server.id: len(party.workers) for party in cluster.parties}

@@ -299,6 +299,9 @@ class Member(ScriptCalls):
     def config(self) -> _core.NodeConfig:
         """Return the core's configuration of this node."""
         spec = self.spec
+        placed = None
+        if spec.tensors is not None and self.node.role in ("server", "global_server"):
+            placed = wiring.shards(spec.cluster, self.selection, spec.tensors)
         config = wiring.node_config(
             spec.cluster,
             self.selection,
@@ -309,7 +312,7 @@ class Member(ScriptCalls):
             live=True,
             seed=spec.seed,
             experiment_json=spec.to_json() if self.node.role == "scheduler" else "",
-            tensors=spec.tensors,
+            placed=placed,
         )
         config.absent = list(spec.event_schedule.late)
         return config
