@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
+import geomx
 from geomx.pages import gantt, wan
 from geomx.pages.bars import Chart, Panel
 from geomx.pages.charts import Series, line_chart, ticks
@@ -335,6 +336,17 @@ def test_the_texts_of_both_directions_of_a_steep_link_do_not_cover_each_other() 
     found = re.findall(r'x="([\d.]+)"[^>]* class="tick( end)? halo"', wan.drawing(rows, sites, 1.0))
     (left, left_end), (right, right_end) = sorted((float(x), end) for x, end in found)
     assert left < right and left_end and not right_end
+
+
+def test_a_page_names_the_files_that_are_beside_it(tmp_path: Path) -> None:
+    words = ["workload=tiny", "iterations=1", "sim.edges_every_s=0.1"]
+    for numerics in ("true", "false"):
+        directory = tmp_path / numerics
+        geomx.run([*words, f"numerics={numerics}", f"hydra.run.dir={directory}"])
+        said = (directory / "report.html").read_text(encoding="utf-8").partition("<footer>")[2]
+        assert ("parameters.npz" in said) == (directory / "parameters.npz").exists()
+        assert ("parameters.npz" in said) == (numerics == "true")
+        assert "edges_over_time.csv" in said and "trace.json for Perfetto" in said
 
 
 def test_ticks_are_round_numbers_within_the_range() -> None:

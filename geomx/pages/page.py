@@ -14,6 +14,7 @@ from typing import Any
 import networkx as nx
 
 from geomx.pages import gantt, loads, rounds, wan
+from geomx.pages.beside import beside
 from geomx.pages.charts import Series, legend_key, line_chart, time_axis
 from geomx.pages.commands import command_line, shadows
 from geomx.pages.markup import Markup, tag
@@ -70,7 +71,7 @@ def render(
                 note("" if picture or not results.links else UTILISATION)),
         section("Plugins in Python", *_python(summary)),
         section("Summary", _summary_table(summary), note(remark(summary))),
-        footer(_BESIDE),
+        footer(f"{beside(results.directory)}."),
     ]  # fmt: skip
     return document(title(summary), body, REFRESH_S if under_way else None)
 
@@ -388,12 +389,6 @@ def _flat(name: str, value: object) -> list[tuple[str, str]]:
     return [(name, f"{value:.9g}" if isinstance(value, float) else str(value))]
 
 
-_BESIDE = (
-    "summary.json, iterations.csv, evaluations.csv, links.csv, edges.csv, network.json, "
-    "parameters.npz, and trace.json for Perfetto or chrome://tracing."
-)
-
-
-def footer(beside: str) -> Markup:
+def footer(names: str) -> Markup:
     """Return the list of the other files in the page's directory."""
-    return tag("footer", f"Beside this page: {beside}")
+    return tag("footer", f"Beside this page: {names}")
