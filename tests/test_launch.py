@@ -106,6 +106,34 @@ def test_a_process_that_outlives_the_command_may_join(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
+def test_workers_that_end_without_leaving_end_the_job(tmp_path: Path) -> None:
+    """Nothing is left that could train; one of them alone is lost, as the others train on."""
+    script = """
+import os, time
+import geomx.kv
+store = geomx.kv.create()
+store.barrier()
+time.sleep(3 * (store.global_rank == 1))
+os._exit(0)
+"""
+    done = launched(tmp_path, command=[sys.executable, "-c", script])
+    assert done.returncode == 1
+    *above, sentence = done.stderr.strip().splitlines()
+    why = "ended with exit status 0 without leaving the run: a script that ends by os._exit"
+    assert sentence.startswith("node beijing/worker1 was lost: its command,")
+    assert why in sentence
+    assert sum("is lost, rounds complete without it: its command" in line for line in above) == 3
+
+
+@pytest.mark.slow
+def test_a_script_may_end_by_os_exit_once_its_store_is_closed(tmp_path: Path) -> None:
+    end = "import geomx.kv, os; geomx.kv.create().close(); os._exit(0)"
+    command = [sys.executable, "-c", f"import geomx.kv; geomx.kv.create(); {end}"]
+    done = launched(tmp_path, command=command)
+    assert done.returncode == 0, done.stderr
+
+
 SLOW_TO_END = """
 import atexit, time
 import geomx.kv

@@ -5,16 +5,19 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from geomx import _core
-from geomx.cluster import Cluster
+from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import NodeLost
 from geomx.live.exit_status import BROKEN, DONE, LOST
 from geomx.live.files import Reader, stem
 from geomx.live.files import path as file_of
 from geomx.terminal.log import text_of
+
+LeavesAny = Callable[[str], bool]
+"""Returns whether processes of a node's command are still running."""
 
 TAIL_LINES = 15
 """Lines of the log of the first failed node that are shown: the end of a traceback, and context."""
@@ -22,6 +25,10 @@ TAIL_LINES = 15
 HOW_TO_JOIN = (
     "a script joins when it creates its store or its optimizer (geomx.kv.create, geomx.mxnet, "
     "geomx.torch)"
+)
+
+HOW_TO_LEAVE = (
+    "a script that ends by os._exit must close its store before (geomx.kv.create().close())"
 )
 
 _BEGINNINGS = {"again", "recovered", "resumes", "started"}
@@ -168,7 +175,7 @@ class Unjoined:
         self._began = not command
         self._since: float | None = None
 
-    def check(self, ended: Mapping[str, int], leaves_any: Callable[[str], bool]) -> None:
+    def check(self, ended: Mapping[str, int], leaves_any: LeavesAny) -> None:
         """Check once; fast as long as no worker has ended.
 
         Args:
@@ -198,3 +205,58 @@ class Unjoined:
             f"{others}: {HOW_TO_JOIN}; its log is {log}"
         )
         raise with_log(NodeLost(name, reason), self._directory)
+
+
+class Unleft:
+    """Detects that a worker's command has ended with status 0, while its node has not left the run.
+
+    Its process ended by ``os._exit``, or was killed without the command that had started it. Others
+    take the worker for lost. As in `Unjoined`, a command has ended when none of its processes is
+    left.
+
+    Args:
+        directory: Directory of the run.
+        command: The workers' command; empty for a workload, whose workers always leave.
+    """
+
+    def __init__(self, directory: Path, command: Sequence[str]) -> None:
+        self._directory = directory
+        self._command = shlex.join(command)
+        self._known: set[str] = set()  # those that have left, and those that were found
+        self._since: dict[str, float] = {}
+
+    def find(
+        self, workers: Iterable[NodeSpec], ended: Mapping[str, int], leaves_any: LeavesAny
+    ) -> list[NodeLost]:
+        """Return the losses of such workers; of each one once.
+
+        Args:
+            workers: All workers.
+            ended: Exit status by node.
+            leaves_any: Returns whether processes of a node's command are still running.
+        """
+        done = [node.name for node in workers if ended.get(node.name) == DONE and self._command]
+        lost = []
+        for name in done:
+            since = self._since.setdefault(name, time.monotonic())
+            if name in self._known or time.monotonic() - since < JOIN_S:
+                continue
+            self._since[name] = time.monotonic()
+            left = _has_left(self._directory, name)
+            if not left and leaves_any(name):
+                continue
+            self._known.add(name)
+            if not left:
+                lost.append(with_log(NodeLost(name, self._reason), self._directory))
+        return lost
+
+    @property
+    def _reason(self) -> str:
+        ended = f"its command, {self._command}, ended with exit status 0"
+        return f"{ended} without leaving the run: {HOW_TO_LEAVE}"
+
+
+def _has_left(directory: Path, name: str) -> bool:
+    """Return whether the latest process of a node has noted its end."""
+    kinds = [next(iter(note)) for note in Reader(stem(directory, name)).new()]
+    return next((kind for kind in reversed(kinds) if kind in ("end", "again")), "") == "end"

@@ -27,7 +27,7 @@ from geomx.errors import NodeLost
 from geomx.experiment.links import usage_file_bytes
 from geomx.live import access
 from geomx.live.descriptors import readable
-from geomx.live.diagnosis import Unjoined, culprit, last_words
+from geomx.live.diagnosis import Unjoined, Unleft, culprit, last_words
 from geomx.live.emulation import inside, place
 from geomx.live.exit_status import DONE
 from geomx.live.files import experiment_file, stem
@@ -85,6 +85,7 @@ class Job:
         self._running: dict[str, Tied | Fork] = {}
         self._all: dict[str, Tied | Fork] = {}
         self._unjoined = Unjoined(spec.cluster, directory, self.command)
+        self._unleft = Unleft(directory, self.command)
         self._relay = Relay(
             self._logs, spec.runtime.failure_timeout_s, scheduler=spec.cluster.scheduler.name
         )
@@ -177,8 +178,21 @@ class Job:
             self._relay.look(last=True)
             shown = self.spec.cluster.workers[0].name if self.command else ""
             raise culprit(self.spec.cluster, self.directory, self._ended, shown)
-        self._unjoined.check(self._ended, lambda name: self._all[name].leaves_any())
+        self._unjoined.check(self._ended, self._leaves_any)
+        if self._ended.get(self.spec.cluster.scheduler.name) != DONE:
+            self._find_unleft()
         return bool(self._running) or self._restarts.pending
+
+    def _leaves_any(self, name: str) -> bool:
+        return self._all[name].leaves_any()
+
+    def _find_unleft(self) -> None:
+        """Continue without workers whose command ended before they left, or end the run."""
+        for lost in self._unleft.find(self.spec.cluster.workers, self._ended, self._leaves_any):
+            self._tell_scheduler(lost.name, lost.reason)
+            if not self._restarts.continues_without(lost.name):
+                self.failed_s = time.monotonic()
+                raise lost
 
     def _take(self, name: str, status: int) -> None:
         """Handle the end of a process: restart the node, continue without it, or end the run."""

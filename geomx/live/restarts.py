@@ -145,6 +145,10 @@ class Restarts:
             return True
         return self._after_kill(name, status) or self._without(node)
 
+    def continues_without(self, name: str) -> bool:
+        """Return whether training continues without a worker that has gone and stays away."""
+        return self._spec.faults.continues and self._without(self._spec.cluster.node(name))
+
     def due(self) -> list[NodeSpec]:
         """Return the nodes whose restart is due; each is returned once."""
         now = time.monotonic()

@@ -14,7 +14,7 @@ from typing import Any
 from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError, NodeLost
 from geomx.live import access
-from geomx.live.diagnosis import Unjoined, culprit
+from geomx.live.diagnosis import Unjoined, Unleft, culprit
 from geomx.live.exit_status import DONE
 from geomx.live.relay import Patience
 from geomx.live.restarts import Joins, Restarts
@@ -61,6 +61,7 @@ class RemoteJob:
         self._address = ""  # of the scheduler
         self._patience = Patience(spec.runtime.failure_timeout_s)
         self._unjoined = Unjoined(spec.cluster, directory, command)
+        self._unleft = Unleft(directory, command)
         self._restarts = Restarts(spec, directory, elsewhere=True)
         self._journals = secrets.token_hex(16)  # folder of this run's journals on each machine
         self._joins = Joins(spec, directory)
@@ -128,6 +129,12 @@ class RemoteJob:
             raise culprit(self.spec.cluster, self.directory, self._ended)
         # Agents end all processes of their command.
         self._unjoined.check(self._ended, lambda name: False)
+        if self._ended.get(self.spec.cluster.scheduler.name) != DONE:
+            workers = self.spec.cluster.workers
+            for lost in self._unleft.find(workers, self._ended, lambda name: False):
+                if not self._restarts.continues_without(lost.name):
+                    self.failed_s = time.monotonic()
+                    raise lost
         return self._restarts.pending or any(line.status is None for line in self._lines)
 
     def end(self) -> None:
