@@ -134,6 +134,15 @@ def test_a_script_may_end_by_os_exit_once_its_store_is_closed(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
+def test_a_second_script_of_a_command_is_told_that_its_worker_has_left(tmp_path: Path) -> None:
+    script = "import geomx.kv; geomx.kv.create().close()"
+    words = [sys.executable, "-c", f"{script}; geomx.kv.create()"]
+    done = launched(tmp_path, command=words)
+    assert done.returncode == 1
+    assert "worker0 has left its job, which a command cannot join again: launch" in done.stderr
+
+
 SLOW_TO_END = """
 import atexit, time
 import geomx.kv

@@ -17,6 +17,7 @@ from geomx.live import access
 from geomx.live.diagnosis import at_fault
 from geomx.live.disturbances import StepEvents
 from geomx.live.exit_status import LOST
+from geomx.live.files import has_left
 from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE
 from geomx.live.member import Member
@@ -104,6 +105,11 @@ def _join(type: str) -> KVStore:
         id = int(os.environ[ID]) if ID in os.environ else None
     except (KeyError, ValueError) as error:
         raise GeomxError(f"{SCHEDULER} is set, but {NAME} or {ID} is not right: {error}") from error
+    if NOTES in os.environ and has_left(Path(os.environ[NOTES])):
+        raise GeomxError(
+            f"{name} has left its job, which a command cannot join again: launch another script, "
+            "or another training of this one, as a job of its own"
+        )
     token, host = os.environ.get(TOKEN, ""), os.environ.get(HOST, "127.0.0.1")
     tls, insecure = access.folder_from_environment(), access.insecure_from_environment()
     member = Member.join(scheduler, name, id, token, host, tls, insecure=insecure)

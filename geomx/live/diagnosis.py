@@ -12,7 +12,7 @@ from geomx import _core
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import NodeLost
 from geomx.live.exit_status import BROKEN, DONE, LOST
-from geomx.live.files import Reader, stem
+from geomx.live.files import Reader, has_left, stem
 from geomx.live.files import path as file_of
 from geomx.terminal.log import text_of
 
@@ -242,7 +242,7 @@ class Unleft:
             if name in self._known or time.monotonic() - since < JOIN_S:
                 continue
             self._since[name] = time.monotonic()
-            left = _has_left(self._directory, name)
+            left = has_left(stem(self._directory, name))
             if not left and leaves_any(name):
                 continue
             self._known.add(name)
@@ -254,9 +254,3 @@ class Unleft:
     def _reason(self) -> str:
         ended = f"its command, {self._command}, ended with exit status 0"
         return f"{ended} without leaving the run: {HOW_TO_LEAVE}"
-
-
-def _has_left(directory: Path, name: str) -> bool:
-    """Return whether the latest process of a node has noted its end."""
-    kinds = [next(iter(note)) for note in Reader(stem(directory, name)).new()]
-    return next((kind for kind in reversed(kinds) if kind in ("end", "again")), "") == "end"

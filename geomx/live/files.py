@@ -72,3 +72,9 @@ class Reader:
         self._read += len(complete)
         for line in complete.splitlines():
             yield line.decode()
+
+
+def has_left(stem: Path) -> bool:
+    """Return whether the latest process of a node has noted its end."""
+    kinds = [next(iter(note)) for note in Reader(stem).new()]
+    return next((kind for kind in reversed(kinds) if kind in ("end", "again")), "") == "end"
