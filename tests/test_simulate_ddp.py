@@ -44,6 +44,31 @@ for _ in range(1, count if rank == 0 else 1):
 """
 
 
+# Every process of a group evaluates, as if it were alone.
+EVALUATES = """
+import sys, torch, geomx.torch
+from torch.nn.parallel import DistributedDataParallel
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+grouped = sys.argv[1] == "ddp"
+if grouped:
+    torch.distributed.init_process_group("gloo")
+    hook = geomx.torch.PartyHook(model)
+    net = DistributedDataParallel(model)
+    net.register_comm_hook(hook, geomx.torch.PartyHook.average)
+else:
+    net, optimizer = model, geomx.torch.Optimizer(optimizer, model, steps=3)
+for step in range(3):
+    optimizer.zero_grad()
+    net(torch.ones(4, 2)).sum().backward()
+    optimizer.step()
+    geomx.report(loss=step)
+if grouped:
+    hook.close()
+    torch.distributed.destroy_process_group()
+"""
+
+
 def ran(folder: Path, mode: str, processes: int) -> Results:
     """Run three steps of the example of DDP, with so many processes in each party."""
     network = folder / "network.yaml"
@@ -79,3 +104,21 @@ def test_ddp_is_simulated_as_it_is_launched(
     for one, two in zip(*steps_s, strict=True):  # of each party's worker
         reduced_s, shared_s = 2 * (whole_s / 2 + 1e-3), whole_s + 1e-3
         assert two - one == pytest.approx(reduced_s + shared_s, abs=1e-4)
+
+
+@pytest.mark.parametrize(("kind", "processes"), [("ddp", 2), ("optimizer", 1)])
+def test_an_evaluation_after_a_step_has_the_number_of_that_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, processes: int
+) -> None:
+    """Of a group, only the process with the store reports."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests" / "light"))
+    (tmp_path / "network.yaml").write_text(NETWORK)
+    (tmp_path / "train.py").write_text(EVALUATES)
+    words = [f"network={tmp_path / 'network.yaml'}", f"hydra.run.dir={tmp_path / 'run'}"]
+    experiment, directory = compose(words)
+    script = str(tmp_path / "train.py")
+    command = [sys.executable, "-c", FORKING, str(processes), script, kind]
+    results = simulate_command(experiment, directory, command, "constant:0.05")
+    rows = [(row["iteration"], row["loss"]) for row in results.evaluations]
+    assert rows == [(0, 0), (1, 1), (2, 2)]

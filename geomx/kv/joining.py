@@ -32,6 +32,7 @@ HOST = "GEOMX_HOST"
 NOTES = "GEOMX_NOTES"
 
 _stores: list[KVStore] = []  # all stores of this process; all but the last are closed
+_followed: list[bool] = []
 
 
 def create(type: str = TYPES[0]) -> KVStore:
@@ -76,6 +77,16 @@ def create(type: str = TYPES[0]) -> KVStore:
 def current() -> KVStore | None:
     """Return the store of this process; None if it has none, or has left its job."""
     return _stores[-1] if _stores and not _stores[-1].closed else None
+
+
+def follow() -> None:
+    """Record that this process is of a group that is one worker, and another one has its store."""
+    _followed.append(True)
+
+
+def following() -> bool:
+    """Return whether `follow` was called."""
+    return bool(_followed)
 
 
 def _end(store: KVStore) -> None:

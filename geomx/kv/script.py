@@ -6,7 +6,7 @@ import os
 import time
 
 from geomx.errors import ConfigError, GeomxError
-from geomx.kv.joining import current
+from geomx.kv.joining import current, following
 from geomx.virtual import wire
 
 
@@ -14,7 +14,8 @@ def report(*, accuracy: float | None = None, loss: float | None = None) -> None:
     """Record how good the model is on data that it was not trained on.
 
     The first worker's reports are the lines of ``evaluations.csv``, with the time of the run; those
-    of other workers are ignored, and so are all in a script that runs alone.
+    of other workers, and of processes that follow the one with the worker's store, are ignored, and
+    so are all in a script that runs alone.
 
     Args:
         accuracy: From 0 to 1; None if it is not known.
@@ -29,6 +30,8 @@ def report(*, accuracy: float | None = None, loss: float | None = None) -> None:
     if accuracy is not None and not 0 <= accuracy <= 1:
         raise ConfigError("accuracy", accuracy, "must be from 0 to 1: a share, not per cent")
     store = current()
+    if store is None and following():
+        return
     if store is None:
         raise GeomxError("geomx.report needs a store: create it, or the optimizer, before")
     if store.global_rank == 0:

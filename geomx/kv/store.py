@@ -94,8 +94,10 @@ class KVStore(ManyKeys):
 
     @property
     def step(self) -> int:
-        """Number of the current local step, from 0: of a rhythm, an optimizer, or pushes."""
-        return max(self.member.steps, self._departure.steps, 1) - 1
+        """Number of the step of a rhythm or of pushes, from 0; the last one of an optimizer."""
+        made = self.member.made
+        steps = max(self.member.steps, self._departure.steps) if made is None else made
+        return max(steps, 1) - 1
 
     # ---- values ----
 

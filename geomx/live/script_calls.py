@@ -29,6 +29,7 @@ class ScriptCalls:
     Attributes:
         loop: The driver of the member's node.
         steps: Local steps that were begun, where the script's store or optimizer tells.
+        made: Local steps that were made, where an optimizer or a hook counts them; None: none does.
         virtual: Whether the run is simulated.
         on_evaluated: Records the script's own evaluations; None: there is no record.
         record: Notes the script's steps; None: nothing is noted.
@@ -37,6 +38,7 @@ class ScriptCalls:
     virtual = False
     loop: _core.Loop
     steps: int
+    made: int | None = None
     on_evaluated: Evaluated | None
     record: ScriptRecord | None = None
 

@@ -31,6 +31,7 @@ import torch.distributed as dist
 
 from geomx import kv
 from geomx.errors import ConfigError, GeomxError
+from geomx.kv.joining import follow
 from geomx.live.sync_steps import scaled
 from geomx.live.torch_exchange import TensorExchange
 from geomx.torch.exchange import NO_WEIGHTS, check_whole, claimed, introduce, summing
@@ -79,6 +80,8 @@ class PartyHook:
             self._steps = _checked_steps(self._store)
             self._exchange = claimed(self._store, copy=True)
             place[0], place[1] = self._store.global_rank, self._store.num_all_workers
+        else:
+            follow()
         self._introduce(dict(model.named_parameters()))
         dist.broadcast(place, 0, group=self._inside)
         party, self._parties = place.tolist()
@@ -158,6 +161,8 @@ class PartyHook:
             return
         if bucket.first:
             _begin(self._steps)
+            assert self._store is not None
+            self._store.member.made = self._steps.step + 1
         scale = float(self._steps.scale)
         for key, gradient in bucket.pieces:
             sent = gradient if scale == 1.0 else scaled(gradient, scale)

@@ -200,6 +200,7 @@ class Optimizer(Wrapper):
         """End a step, and begin to wait for what it has changed."""
         self._synchronise(computed_s)
         self._begun = self._averaged = self._dropped = False
+        self._member.made = self.made
         for slot in self._slots:
             slot.forget()
         self._waiting.learn()
@@ -289,6 +290,7 @@ class Optimizer(Wrapper):
         if own is not None:
             self._steps.follow(own["step"])
             self._begun = False
+            self._member.made = self.made
             if self._steps.last:
                 self._waiting.end()
         self._choice = chosen(self._store, self.inner, self._slots, self._in_worker)
