@@ -16,6 +16,7 @@ from geomx.plugin.contracts import CheckedPolicy, check_names, check_part
 from geomx.plugin.registry import Registry
 from geomx.runner import execute
 from geomx.testing.worlds import FAST, NETWORK, build
+from geomx.training.steps import Steps
 from tests.laws import registry_with
 from tests.strangers import accel, install
 
@@ -491,3 +492,13 @@ def test_a_worker_that_is_told_its_steps_must_say_where_it_continues() -> None:
         told.resume(1)
     alone = CheckedPolicy(worker()(), "sync bad").worker(cluster, cluster.workers[0], 3)
     assert [alone.resume(rounds) for rounds in (0, 1, 2, 3)] == [0, 1, 2, None]
+
+
+def test_a_worker_that_continues_after_its_last_step_has_made_all_of_them() -> None:
+    """A script loops from the number of those that were made."""
+    cluster = build(Registry.discover(), network=SOLO, iterations=3).cluster
+    policy = CheckedPolicy(worker()(), "sync bad")
+    for rounds, last in ((0, False), (2, False), (3, True)):
+        steps = Steps(policy, cluster, cluster.workers[0], 3)
+        steps.resume(rounds)
+        assert (steps.step + 1, steps.last) == (rounds, last)

@@ -100,7 +100,7 @@ class Steps:
         self.last = False
         self.made = 0
         self.flights: Flights | None = None
-        self._policy = policy
+        self._policy, self._asked = policy, steps
         self.exchange = policy.exchange
         self.sync: WorkerSync = policy.worker(cluster, worker, steps)
         self.scale = np.float32(policy.push_scale(cluster, worker))
@@ -121,11 +121,14 @@ class Steps:
         self.flights = None if flights.plain else flights
 
     def resume(self, rounds: int) -> None:
-        """Continue after `rounds` synchronisations, in place of a lost process of this worker."""
+        """Continue after `rounds` synchronisations, in place of a lost process of this worker.
+
+        If no step is left, `step` is the last one of the steps that were asked for.
+        """
         self._rounds = self._reached = rounds
         step = (self.flights or self.sync).resume(rounds)
         self.last = step is None
-        self.step = -1 if step is None else step - 1
+        self.step = (self._asked if step is None else step) - 1
 
     def follow(self, step: int) -> None:
         """Continue after a step that an earlier process has made with a checkpoint of this worker.
