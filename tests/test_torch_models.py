@@ -221,6 +221,30 @@ def test_whole_numbers_that_other_workers_cannot_have_are_refused(ddp: bool) -> 
     everyone(body, {"east": 1})
 
 
+@pytest.mark.usefixtures("party_of_one")
+@pytest.mark.parametrize("ddp", [False, True])
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        (torch.zeros(0, 3), "has no elements: leave it out, or make it a buffer"),
+        (
+            torch.zeros(2, dtype=torch.complex64),
+            "is complex, but .*view_as_real.* make it a buffer",
+        ),
+    ],
+)
+def test_parameters_that_no_key_can_have_are_refused_by_name(
+    ddp: bool, values: torch.Tensor, refused: str
+) -> None:
+    def body(store: kv.KVStore) -> None:
+        model = network(1)
+        model.register_parameter("odd", torch.nn.Parameter(values))
+        with pytest.raises(GeomxError, match=f"parameter odd {refused}"):
+            wrap(ddp, model, store)
+
+    everyone(body, {"east": 1})
+
+
 # ---- unused parameters ----
 
 

@@ -34,7 +34,7 @@ from geomx.errors import ConfigError, GeomxError
 from geomx.kv.joining import follow
 from geomx.live.sync_steps import scaled
 from geomx.live.torch_exchange import TensorExchange
-from geomx.torch.exchange import NO_WEIGHTS, check_whole, claimed, introduce, summing
+from geomx.torch.exchange import NO_WEIGHTS, check_numbers, claimed, introduce, summing
 from geomx.training.steps import Steps
 
 
@@ -57,7 +57,7 @@ class PartyHook:
 
     Raises:
         ConfigError: The job's sync policy does not exchange gradients of all parties together.
-        GeomxError: Other parties cannot have a parameter's whole numbers (`check_whole`).
+        GeomxError: Other parties cannot have a parameter's numbers (`check_numbers`).
         NodeLost: A node of the job died.
     """
 
@@ -100,7 +100,7 @@ class PartyHook:
         keyed = list(enumerate(ordered))
         self._keys = {id(parameter): key for key, parameter in keyed[:trained]}
         if self._store is not None and self._exchange is not None:
-            check_whole(self._store, named)
+            check_numbers(self._store, named)
             introduce(self._store, self._exchange, dict(keyed[:trained]), range(trained))
             introduce(self._store, self._exchange, dict(keyed[trained:]), ())
         for parameter in ordered:

@@ -29,18 +29,24 @@ def shaped(tensor: torch.Tensor) -> NDArray[np.float32]:
     return on_host(tensor).reshape(tuple(tensor.shape))
 
 
-def check_whole(store: kv.KVStore, named: Mapping[str, torch.Tensor]) -> None:
-    """Check that other workers can have the whole numbers of a model, which start as float32.
+def check_numbers(store: kv.KVStore, named: Mapping[str, torch.Tensor]) -> None:
+    """Check that other workers can have the numbers of a model, which start as float32.
 
     Args:
         store: Store of a worker.
         named: The model's parameters by name.
 
     Raises:
-        GeomxError: float32 would round one.
+        GeomxError: float32 would round a whole number, or a parameter is complex or empty.
     """
+    for name, parameter in named.items():
+        wrong = "" if parameter.numel() else "has no elements: leave it out, or"
+        if parameter.is_complex():
+            wrong = "is complex, but values are real: hold its parts (torch.view_as_real), or"
+        if wrong:
+            raise GeomxError(f"parameter {name} {wrong} make it a buffer (register_buffer)")
     for name, parameter in named.items() if store.num_all_workers > 1 else ():
-        if parameter.is_floating_point() or parameter.is_complex():
+        if parameter.is_floating_point():
             continue
         rounded = first_rounded(parameter.detach().cpu().numpy())
         if rounded is not None:

@@ -29,7 +29,7 @@ from geomx.torch.answers import elements, expect, sent
 from geomx.torch.arguments import check_kinds, checked_update
 from geomx.torch.checkpoints import fetched, restore
 from geomx.torch.choice import chosen
-from geomx.torch.exchange import check_whole, claimed, introduce, mean
+from geomx.torch.exchange import check_numbers, claimed, introduce, mean
 from geomx.torch.numbers import check_told
 from geomx.torch.slots import OWN_CHANGED, Slot, check_unchanged, frozen, trained, weakly
 from geomx.torch.waiting import watching
@@ -304,7 +304,7 @@ class Optimizer(Wrapper):
 
     def _introduce(self, named: Mapping[str, torch.Tensor]) -> None:
         """Give every parameter a key, and set it to the first worker's value."""
-        check_whole(self._store, named)
+        check_numbers(self._store, named)
         introduce(self._store, self._exchange, named, {slot.name for slot in self._slots})
         if self._store.rounds:
             self._steps.resume(self._store.rounds)
