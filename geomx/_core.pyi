@@ -80,6 +80,12 @@ class NodeConfig:
     @overload
     def add_coordinator(self, number: int, coordinator: Coordinator) -> None: ...
 
+    @property
+    def coordinated(self) -> dict[int, int]: ...
+
+    @coordinated.setter
+    def coordinated(self, arg: Mapping[int, int], /) -> None: ...
+
     def add_optimizer(self, optimizer: OptimizerFactory) -> None:
         """Add a plugin's optimizer, which instructions may name."""
 
@@ -764,6 +770,11 @@ class Fabric:
         (first key, round, number of keys, nodes); round 0 is the initial value.
         """
 
+    def orders_due(self, node: int) -> list[int]:
+        """
+        Return the coordinators on a node without whose orders an overlay can do nothing.
+        """
+
     def links(self) -> list:
         """
         Return (source, target, push, pull, control bytes, busy ns) per directed link; push and
@@ -1233,6 +1244,13 @@ class Loop:
     def waits(self) -> bool:
         """
         Whether a thread of the application waits: for a value, a reply, a barrier, the start or the end.
+        """
+
+    @property
+    def order_due(self) -> int:
+        """
+        The coordinator on this node for whose order an overlay waits longer than the failure timeout;
+        -1: none.
         """
 
     def wait_started(self, timeout_s: float) -> float:

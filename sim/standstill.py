@@ -20,10 +20,18 @@ def standstill(simulation: Running) -> str:
     Returns:
         The end of a sentence that starts with "the simulation".
     """
-    said = [*_workers(simulation), *_servers(simulation)]
+    said = [*_coordinators(simulation), *_workers(simulation), *_servers(simulation)]
     now_s = (simulation.env.now + simulation.skipped_ns) / NS
     why = "; ".join(said) if said else "no worker can continue"
     return f"came to a standstill at {now_s:.9g} s: {why}"
+
+
+def _coordinators(simulation: Running) -> Iterator[str]:
+    """Yield the coordinators of overlays that all else waits for."""
+    cluster, selection = simulation.experiment.cluster, simulation.experiment.selection
+    for node in cluster.nodes:
+        for number in simulation.fabric.orders_due(node.id):
+            yield f"{selection.coordinator(cluster, number)} gives no order"
 
 
 def _workers(simulation: Running) -> Iterator[str]:

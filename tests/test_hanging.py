@@ -100,6 +100,20 @@ class Mind:
         tell()
         return [] if self.how in ("silent", "process_ticks") else [(source, [1.0])]
 
+class Orders:
+    """Orders everything to and from the root, but for what it leaves out."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def on_report(self, source, values, now_s):
+        report = geomx.OverlayReport.read(values)
+        if report.what == "ready" and self.how != "no_push":
+            return [(source, geomx.overlay_order("push", report, report.root))]
+        if report.what == "origin" and self.how != "no_pull":
+            return [(source, geomx.overlay_order("pull", report, to)) for to in report.members]
+        return []
+
 class Worker(geomx.WorkerSync):
     def __init__(self, how, number, steps):
         self.how, self.number, self.steps = how, number, steps
@@ -133,6 +147,11 @@ class Bad:
     @geomx.hookimpl
     def geomx_sync_policy(self, cluster):
         return Policy(self.how)
+
+    @geomx.hookimpl
+    def geomx_overlay(self, group):
+        if group.level == "global" and self.how in ("no_push", "no_pull"):
+            return geomx.Overlay(geomx.Site(group.scheduler, Orders(self.how)))
 
     @geomx.hookimpl
     def geomx_events(self, events):
@@ -209,7 +228,13 @@ SILENT = (
     rf"{STANDSTILL}beijing/worker0, beijing/worker1, chengdu/worker0 and 1 more wait for an answer "
     r"of the coordinator Mind \(accel bad: geomx_sync_policy\) on hub/scheduler"
 )
+ORDERLESS = (
+    rf"{STANDSTILL}the coordinator Orders \(accel bad: geomx_overlay\) on hub/scheduler gives no "
+    "order; beijing/worker0, "
+)
 WAYS = {
+    "no_push": ORDERLESS,
+    "no_pull": ORDERLESS,
     "after_step": rf"{POLICY}Policy.after_step {FILE}{CALL}",
     "sleep": rf"{POLICY}Policy.after_step {FILE}{CALL}",
     "worker": rf"{POLICY}Policy.worker {FILE}{CALL}",
@@ -382,6 +407,19 @@ def test_a_coordinator_that_never_answers_in_a_live_run_is_named(
     live = ["mode=live", "runtime.failure_timeout_s=1.5", f"network={network_file(1, 1)}"]
     with pytest.raises(geomx.PluginError, match=said):
         geomx.run([*words, "accel.bad.how=silent", *live])
+
+
+@pytest.mark.parametrize("how", ["no_push", "no_pull"])
+def test_a_coordinator_that_gives_no_order_in_a_live_run_is_named(
+    how: str, words: list[str], network_file: Build
+) -> None:
+    said = (
+        r"party0/worker0, party1/worker0 waited more than 1 s for an order of the coordinator "
+        r"Orders \(accel bad: geomx_overlay\) on hub/scheduler"
+    )
+    live = ["mode=live", "runtime.failure_timeout_s=1", f"network={network_file(1, 1)}"]
+    with pytest.raises(geomx.PluginError, match=said):
+        geomx.run([*words, f"accel.bad.how={how}", *live])
 
 
 def test_computing_gradients_has_no_time_limit(

@@ -98,6 +98,11 @@ def node_config(
         for number, (label, site) in enumerate(selection.coordinators(cluster)):
             if site.host.id == node.id:
                 _add_coordinator(config, number, site, seed, label)
+        config.coordinated = {
+            group.root.id: len(group.members)
+            for group, overlay in selection.overlays(cluster)
+            if overlay.site.host == node and not overlay.ahead
+        }
     for other in peers(cluster, selection, node):
         config.add_peer(other.id, other.name, other.role)
     if node.role == "scheduler":

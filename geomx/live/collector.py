@@ -77,7 +77,8 @@ class Collector:
         self._computed_s: dict[str, list[float]] = defaultdict(list)  # by worker
         self.seconds = 0.0
         self._shard_rounds = self._with_rounds = 0
-        self._waiting: dict[str, str] = {}  # coordinators by the workers that wait for them
+        self._waiting: dict[str, str] = {}  # coordinators by the nodes that wait for them
+        self._idle: set[str] = set()  # workers that wait for anything, and send nothing
         self._all_wait_since: float | None = None
         self._ended: set[str] = set()
         self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # of the latest process of each node
@@ -104,21 +105,24 @@ class Collector:
         self._left.tell()
 
     def check(self) -> None:
-        """Check that not all workers wait for the answer of a coordinator.
+        """Check that not all workers wait because a coordinator gives no answer, or no order.
 
         Raises:
             PluginError: All do, each for longer than ``runtime.failure_timeout_s``.
         """
         workers = [node.name for node in self._experiment.cluster.workers]
         left = [name for name in workers if name not in self._ended]
-        if not left or any(name not in self._waiting for name in left):
+        busy = [name for name in left if name not in self._waiting and name not in self._idle]
+        if not left or not self._waiting or busy:
             self._all_wait_since = None
             return
         self._all_wait_since = self._all_wait_since or time.monotonic()
         if time.monotonic() - self._all_wait_since < ANSWER_S:
             return
         limit_s = self._experiment.runtime.failure_timeout_s
-        whom = self._waiting[left[0]]
+        whom = next(
+            self._waiting[name] for name in [*left, *self._waiting] if name in self._waiting
+        )
         raise PluginError(
             f"{', '.join(left)} waited more than {limit_s:g} s for {whom}, and no worker computes; "
             f"runtime.failure_timeout_s={limit_s:g} is how long all workers may wait"
@@ -229,6 +233,8 @@ class Collector:
             self._waiting.pop(node.name, None)
             if note["waits"]:
                 self._waiting[node.name] = note["waits"]
+        elif "idle" in note:
+            (self._idle.add if note["idle"] else self._idle.discard)(node.name)
         elif "begins" in note:
             at_s = note["time_s"] + self._late_s.get(node.name, 0.0)
             act = self._experiment.event_schedule.act(note["begins"], round(at_s * NS))
@@ -237,6 +243,7 @@ class Collector:
             pass  # recorded from the scenario and from `recovered`
         elif "again" in note:
             self._ended.discard(node.name)
+            self._idle.discard(node.name)
             self._waiting.pop(node.name, None)
         elif "member" in note:
             self._told.append((note["time_s"] + self._late_s.get(node.name, 0.0), node, note))

@@ -142,6 +142,10 @@ class Notes:
             self.metrics.waits_for = whom
         self._write({"waits": whom})
 
+    def idle(self, is_idle: bool) -> None:
+        """Note whether this worker has waited beyond the limit, and has nothing left to send."""
+        self._write({"idle": is_idle})
+
     def killed(self, event: int, restart_s: float | None) -> None:
         """Note that the scenario kills this process now.
 

@@ -38,6 +38,7 @@ from geomx.live.diagnosis import at_fault
 from geomx.live.exit_status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE, tie_to_parent
+from geomx.live.long_waits import LongWaits
 from geomx.live.member import Member, naming_the_lost
 from geomx.live.metering import meter
 from geomx.live.node_arguments import parsed
@@ -76,6 +77,7 @@ class Node:
         self._member: Member | None = None
         self._before: tuple[Member, Notes] | None = None  # this process was a standby
         self._tells: Member | None = None  # notes changes; the main thread asks plugins whether
+        self._long_waits: LongWaits | None = None  # while the run lasts
         self._interrupted = False
         self._over = False  # from then on, the process ends, and signals do not interrupt that
         self._leaves = False  # whether a signal has requested to leave before the run ends
@@ -212,6 +214,7 @@ class Node:
         member.wait_started()
         self._notes.started(member.started_s)
         self._tells = member if tells else None
+        self._long_waits = LongWaits(member, self._notes)
 
     # ---- the end ----
 
@@ -290,6 +293,8 @@ class Node:
             loop = self._member.loop if self._member else None
             self._tell_refusals()
             self._tell_members()
+            if self._long_waits is not None:
+                self._long_waits.look()
             if _WORDS in heard and not self._hear_launcher():
                 sources.remove(_WORDS)
             if signals.fileno() in heard and _ENDING.intersection(signals.recv(16)):

@@ -128,7 +128,7 @@ class NodeMetrics(Collector):
         yield self._counter("geomx_refused_connections", refused, stats["refused_callers"])
         waits = GaugeMetricFamily(
             "geomx_long_wait",
-            "1 while a worker has waited for a coordinator longer than failure_timeout_s.",
+            "1 while a coordinator has been waited for longer than failure_timeout_s.",
             labels=["node", "peers"],
         )
         if self.waits_for:

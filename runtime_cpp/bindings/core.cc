@@ -173,6 +173,7 @@ void init_core(nb::module_& m) {
       .def("add_coordinator", [](NodeConfig& self, std::uint32_t number, const CoordinatorHandle& coordinator) {
         self.coordinators[number] = coordinator.coordinator;
       }, "number"_a, "coordinator"_a)
+      .def_rw("coordinated", &NodeConfig::coordinated)
       .def("add_optimizer", [](NodeConfig& self, const OptimizerHandle& optimizer) {
         self.optimizers[optimizer.name] = optimizer.factory;
       }, "optimizer"_a, "Add a plugin's optimizer, which instructions may name.")

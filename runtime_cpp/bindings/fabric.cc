@@ -269,6 +269,7 @@ void init_fabric(nb::module_& m) {
            [](const Fabric& self, NodeId node) {
              std::vector<std::tuple<Key, Round, std::uint32_t, std::vector<NodeId>>> waits;
              for (const Wait& wait : self.node(node).ListWaits()) {
+               if (wait.kind == Wait::Kind::kOrder) continue;
                const bool initial = wait.kind == Wait::Kind::kInitial;
                waits.emplace_back(wait.key, initial ? 0 : wait.round, wait.keys, wait.whom);
              }
@@ -276,6 +277,15 @@ void init_fabric(nb::module_& m) {
            }, "node"_a,
            "Return the values for which a worker or a server waits, grouped by awaited nodes:\n"
            "(first key, round, number of keys, nodes); round 0 is the initial value.")
+      .def("orders_due",
+           [](const Fabric& self, NodeId node) {
+             std::vector<std::uint32_t> coordinators;
+             for (const Wait& wait : self.node(node).ListWaits()) {
+               if (wait.kind == Wait::Kind::kOrder) coordinators.push_back(wait.key);
+             }
+             return coordinators;
+           }, "node"_a,
+           "Return the coordinators on a node without whose orders an overlay can do nothing.")
       .def("links",
            [](const Fabric& self) {
              nb::list out;

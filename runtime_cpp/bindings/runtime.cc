@@ -252,6 +252,9 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def_prop_ro("in_charge", &Loop::InCharge, "Whether this loop, which has stood by, has taken over.")
       .def_prop_ro("waits", &Loop::Waits,
                    "Whether a thread of the application waits: for a value, a reply, a barrier, the start or the end.")
+      .def_prop_ro("order_due", &Loop::OrderDue,
+                   "The coordinator on this node for whose order an overlay waits longer than the failure timeout;\n"
+                   "-1: none.")
       .def("wait_started", &WaitStarted, "timeout_s"_a,
            "Wait until all nodes are connected; return that time, the start of the run, of clock_s().")
       .def("cut", &Loop::Cut, "peer"_a, nb::call_guard<nb::gil_scoped_release>(),

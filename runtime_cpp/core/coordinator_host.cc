@@ -16,6 +16,7 @@ void CoordinatorHost::Report(NodeId host, std::uint32_t number, std::span<const 
 void CoordinatorHost::Consult(NodeId host, std::uint32_t number, std::span<const double> values,
                               Time now) {
   if (host != state_.config.id) return Report(host, number, values, INT32_MAX);
+  orders_.Reported(number, host, values);
   SendReplies(number, state_.config.coordinators.at(number)->OnReport(host, values, now), now);
 }
 
@@ -29,6 +30,7 @@ void CoordinatorHost::HandleReport(NodeId from, const Message& message, Time now
   if (!std::all_of(values->begin(), values->end(), [](double value) { return std::isfinite(value); })) {
     return state_.Fail(from, "a report with numbers that are NaN or infinite");
   }
+  orders_.Reported(found->first, from, *values);
   if (!SendReplies(found->first, found->second->OnReport(from, *values, now), now)) {
     state_.Fail(from, "a report about strangers");
   }
@@ -47,6 +49,7 @@ bool CoordinatorHost::SendReplies(std::uint32_t number,
                                   std::span<const Coordinator::Reply> replies, Time now) {
   bool all = true;
   for (const Coordinator::Reply& reply : replies) {
+    orders_.Replied(number, reply.to, reply.values);
     if (reply.to == state_.config.id) {
       TakeReply(reply.to, number, reply.values, now);
       continue;
@@ -99,6 +102,11 @@ void CoordinatorHost::HandleTimeout(Time now) {
   for (const auto& [number, coordinator] : state_.config.coordinators) {
     if (coordinator->NextTimeout() <= now) SendReplies(number, coordinator->OnTimeout(now), now);
   }
+}
+
+void CoordinatorHost::Exchange(Archive& archive) {
+  for (const auto& [number, coordinator] : state_.config.coordinators) coordinator->Exchange(archive);
+  archive(orders_);
 }
 
 }  // namespace geomx

@@ -15,8 +15,10 @@
 #include "core/coordinator.h"
 #include "core/message.h"
 #include "core/node_state.h"
+#include "core/orders_due.h"
 #include "core/overlay.h"
 #include "core/types.h"
+#include "core/wait.h"
 
 namespace geomx {
 
@@ -24,7 +26,10 @@ class CoordinatorHost {
  public:
   // Both outlive this.
   CoordinatorHost(NodeState& state, std::optional<Overlay>& overlay)
-      : state_(state), overlay_(overlay), hosts_(!state.config.coordinators.empty()) {}
+      : state_(state),
+        overlay_(overlay),
+        hosts_(!state.config.coordinators.empty()),
+        orders_(state.config.coordinated) {}
 
   // Queues a report to coordinator `number` on `host`, which is a peer.
   void Report(NodeId host, std::uint32_t number, std::span<const double> values,
@@ -43,6 +48,10 @@ class CoordinatorHost {
   Time NextTimeout() const { return hosts_ ? Earliest() : kNever; }
   void HandleTimeout(Time now);
 
+  // Adds the coordinators on this node without whose orders an overlay can do nothing.
+  void ListWaits(Waits& waits) const { orders_.ListWaits(waits); }
+  void Exchange(Archive& archive);
+
  private:
   Time Earliest() const;
   // Returns false if a reply is addressed to a node that is no peer of this one.
@@ -53,6 +62,7 @@ class CoordinatorHost {
   NodeState& state_;
   std::optional<Overlay>& overlay_;
   const bool hosts_;  // any coordinator
+  OrdersDue orders_;
 };
 
 }  // namespace geomx

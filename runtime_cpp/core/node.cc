@@ -282,6 +282,7 @@ std::vector<Wait> Node::ListWaits() const {
   Waits waits;
   if (stopped()) return {};
   role_->ListWaits(waits);
+  coordinators_.ListWaits(waits);
   if (membership_.left() && state_.config.scheduler) {
     waits.Add({.kind = Wait::Kind::kStop, .whom = {*state_.config.scheduler}});
   }
@@ -298,7 +299,7 @@ NodeStats Node::stats() const {
 }
 
 void Node::Exchange(Archive& archive) {
-  archive.Name("node 4");  // the number counts changes of what follows
+  archive.Name("node 5");  // the number counts changes of what follows
   archive.Name(state_.config.name);
   archive(state_.stats, state_.losses, state_.peers, incarnations_, start_due_, late_, membership_);
   archive.Name("flows");
@@ -306,7 +307,7 @@ void Node::Exchange(Archive& archive) {
   archive.Name("role");
   role_->Exchange(archive);
   archive.Name("coordinators");
-  for (const auto& [number, coordinator] : state_.config.coordinators) coordinator->Exchange(archive);
+  archive(coordinators_);
   if (overlay_) archive(*overlay_);
 }
 

@@ -98,6 +98,8 @@ struct NodeConfig {
   // Scheduler: (global server, its standby), where there is one.
   std::vector<std::pair<NodeId, NodeId>> standbys;
   std::map<std::uint32_t, std::shared_ptr<Coordinator>> coordinators;  // on this node, by number
+  // How many members each group has that such a coordinator orders, and does not plan for, by root.
+  std::map<NodeId, std::uint32_t> coordinated;
   std::string name;
   std::vector<Peer> peers;          // nodes that this one is connected to; for the scheduler: all others
   std::map<std::pair<NodeId, Direction>, LinkPlan> links;  // (peer, direction of the value)

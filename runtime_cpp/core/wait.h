@@ -29,6 +29,7 @@ struct Wait {
     kLeave,      // the scheduler: workers that have not left, where others have
     kStop,       // the scheduler to announce that all workers have left
     kReply,      // a coordinator's answer
+    kOrder,      // an order of a coordinator on this node, which is `key`
   };
   Kind kind = Kind::kStart;
   std::vector<NodeId> whom;  // ascending; empty if the node cannot know

@@ -135,6 +135,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   // Takes the place of that process, as this incarnation of the node.
   void TakeOver(std::uint32_t incarnation);
   bool standing_by() const { return standby_ != nullptr; }
+  std::int64_t order_due() const { return watch_.order_due(); }
   // On a member of the role kStandby: where its records go, and what is called when it is to take over.
   struct Keeper {
     std::function<void(Message records)> repeat;

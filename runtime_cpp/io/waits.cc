@@ -14,10 +14,16 @@ void Driver::LookAtWaits(Time now) {
     return peer ? peer->name : "the scheduler at " + join_address_;
   };
   const auto key = [&](Key number) { return KeyName(number); };
+  const auto coordinator = [&](std::uint32_t number) {
+    const std::string whose = node_->config().coordinators.at(number)->whose();
+    return whose.empty() ? "coordinator " + std::to_string(number) : whose;
+  };
   const std::vector<Wait> waits =
       closing_ || status_.failure() ? std::vector<Wait>() : ListWaits();
   const std::string way = "the scheduler at " + sessions_.Trying();
-  for (const std::string& line : watch_.Look(now, waits, name_, name, key, way)) Tell(Severity::kWarning, line);
+  for (const std::string& line : watch_.Look(now, waits, name_, name, key, coordinator, way)) {
+    Tell(Severity::kWarning, line);
+  }
 }
 
 std::vector<Wait> Driver::ListWaits() const {

@@ -43,6 +43,7 @@ std::string Deed(const Wait& wait, const Watch::KeyName& key) {
       return "to say that all workers have come to barrier " + std::to_string(wait.round);
     case Wait::Kind::kLeave: return "to leave the run, as other workers have";
     case Wait::Kind::kStop: return "to say that all workers have left the run";
+    case Wait::Kind::kOrder: return "to give an order";
     case Wait::Kind::kReply: return "to answer a report to coordinator " + std::to_string(wait.key);
   }
   return "";
@@ -52,8 +53,10 @@ std::string Deed(const Wait& wait, const Watch::KeyName& key) {
 
 std::vector<std::string> Watch::Look(Time now, const std::vector<Wait>& waits,
                                      const std::string& self, const NameOf& name,
-                                     const KeyName& key, const std::string& scheduler) {
+                                     const KeyName& key, const CoordinatorName& coordinator,
+                                     const std::string& scheduler) {
   std::vector<std::string> lines;
+  std::int64_t order_due = -1;
   decltype(since_) since;
   for (const Wait& wait : waits) {
     const Who who{wait.kind, wait.whom};
@@ -61,17 +64,20 @@ std::vector<std::string> Watch::Look(Time now, const std::vector<Wait>& waits,
     const auto before = since_.find(id);
     const Time began = before == since_.end() ? now : before->second;
     since.emplace(id, began);
+    if (wait.kind == Wait::Kind::kOrder && now - began >= patience_) order_due = wait.key;
     Time& due = due_.try_emplace(who, patience_).first->second;
     if (now - began < due) continue;
     while (due <= now - began) due *= 2;
     const std::string whom =
         wait.kind == Wait::Kind::kScheduler ? scheduler
+        : wait.kind == Wait::Kind::kOrder   ? coordinator(wait.key)
         : wait.whom.empty()                 ? "the master worker"
                                             : Listed(wait.whom, name);
     lines.push_back(self + " has waited " + std::to_string((now - began) / kSecond) + " s for " +
                     whom + " " + Deed(wait, key));
   }
   since_ = std::move(since);
+  order_due_ = order_due;
   next_ = std::max(now + patience_ / kLooksPerPatience, now + kShareOfTime * (Now() - now));
   return lines;
 }

@@ -53,7 +53,10 @@ void Layout::AddOverlays(NodeConfig& config) const {
   }
   for (const OverlayGroup& group : groups) {
     if (group.members.size() < 2) continue;
-    if (config.id == group.host) config.coordinators.try_emplace(kNumber, plan_.coordinator());
+    if (config.id == group.host) {
+      config.coordinators.try_emplace(kNumber, plan_.coordinator());
+      if (!group.ahead) config.coordinated[group.root] = static_cast<std::uint32_t>(group.members.size());
+    }
     const bool member = Contains(group.members, config.id);
     if (!member && config.id != group.root) continue;
     config.groups.push_back(group);

@@ -3,9 +3,11 @@
 // no plugin.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
+#include "core/orders_due.h"
 #include "core/overlay.h"
 #include "tests/check.h"
 #include "tests/cluster.h"
@@ -287,6 +289,49 @@ TEST(ReportsAndOrdersRoundTrip) {
     numbers[Between(random, 0, 4)] = Between(random, 0, 1) == 0 ? -1.0 : std::nan("");
     CHECK(!OverlayPlan::Unpack(numbers));
   });
+}
+
+TEST(AnOrderIsDueWhereAllHaveReportedAndNothingIsUnderWay) {
+  const std::map<NodeId, std::uint32_t> members{{9, 2}};
+  OrdersDue orders(members);
+  NodeId root = 9;
+  const auto is_due = [&] {
+    Waits waits;
+    orders.ListWaits(waits);
+    return !waits.Take().empty();
+  };
+  const auto after_report = [&](What what, NodeId of, std::optional<NodeId> from, Round round) {
+    OverlayReport report{.what = what, .root = root, .round = round, .from = from};
+    if (what == What::kOrigin) report.members = {1, 2};
+    orders.Reported(3, of, report.Pack());
+    return is_due();
+  };
+  const auto after_order = [&](Direction direction, NodeId of, NodeId target, Round round) {
+    orders.Replied(3, of, OverlayOrder{direction, root, 0, 0, round, target}.Pack());
+    return is_due();
+  };
+  for (Round round = 1; round < 3; ++round) {
+    CHECK(!after_report(What::kReady, 1, {}, round));
+    CHECK(after_report(What::kReady, 2, {}, round));
+    CHECK(!after_order(Direction::kPush, 1, 2, round));
+    CHECK(after_report(What::kReady, 2, 1, round));
+    CHECK(!after_order(Direction::kPush, 2, 9, round));
+    CHECK(!after_report(What::kMerged, 9, 2, round));
+    CHECK(after_report(What::kOrigin, 9, {}, round));
+    CHECK(!after_order(Direction::kPull, 9, 1, round));
+    CHECK(after_report(What::kHas, 1, 9, round));
+    CHECK(!after_order(Direction::kPull, 1, 2, round));
+    CHECK(!after_report(What::kHas, 2, 1, round));
+  }
+  // A transfer that is under way when its shard's next round begins does not count any more.
+  CHECK(!after_report(What::kReady, 1, {}, 3));
+  CHECK(!after_order(Direction::kPush, 1, 9, 3));
+  CHECK(!after_report(What::kReady, 1, {}, 4));
+  CHECK(after_report(What::kReady, 2, {}, 4));
+  CHECK(!after_order(Direction::kPush, 1, 9, 4));
+  CHECK(!after_order(Direction::kPush, 2, 9, 4));
+  root = 8;  // whose members plan ahead
+  CHECK(!after_report(What::kOrigin, 8, {}, 9));
 }
 
 // Plans to unknown nodes, to oneself, and in an overlay that does not say that it plans ahead.

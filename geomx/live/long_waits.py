@@ -1,0 +1,52 @@
+"""Tells the launcher of waits by which it finds coordinators that give no orders."""
+
+from __future__ import annotations
+
+import time
+
+from geomx.live.journal import Notes
+from geomx.live.member import Member
+
+
+class LongWaits:
+    """Notes that a node has waited for longer than ``runtime.failure_timeout_s``.
+
+    A node with the coordinator of an overlay notes that everything waits for its order, and a
+    worker that it waits for anything: orders are missing only where no worker computes or sends,
+    because a coordinator may wait for reports that are still to come.
+
+    Args:
+        member: The node.
+        notes: Receives the notes.
+    """
+
+    def __init__(self, member: Member, notes: Notes) -> None:
+        self._member, self._notes = member, notes
+        self._limit_s = member.spec.runtime.failure_timeout_s
+        self._is_worker = member.node.role == "worker"
+        self._coordinated = any(
+            not overlay.ahead for _, overlay in member.selection.overlays(member.spec.cluster)
+        )
+        self._since_s = time.monotonic()
+        self._order, self._idle = -1, False
+
+    def look(self) -> None:
+        """Note what has changed; called several times within the limit."""
+        if not self._coordinated:
+            return
+        if (order := self._member.loop.order_due) != self._order:
+            self._order = order
+            cluster, selection = self._member.spec.cluster, self._member.selection
+            whom = "" if order < 0 else f"an order of {selection.coordinator(cluster, order)}"
+            self._notes.waits(whom)
+        if self._is_worker and (idle := self._is_idle()) != self._idle:
+            self._idle = idle
+            self._notes.idle(idle)
+
+    def _is_idle(self) -> bool:
+        loop, now_s = self._member.loop, time.monotonic()
+        if not loop.waits:
+            self._since_s = now_s
+        if now_s - self._since_s < self._limit_s:
+            return False
+        return self._idle or not any(link["queued_bytes"] for link in loop.stats()["states"])
