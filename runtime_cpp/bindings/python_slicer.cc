@@ -71,18 +71,21 @@ class PythonSlicer final : public Slicer {
                                 "; there are 0 (reliable) to " + std::to_string(kMaxChannel));
   }
 
+  static std::string Twice(std::uint32_t row) { return "row " + std::to_string(row) + " is in two of them"; }
+
   static void CheckCover(std::vector<Slice> cut, std::uint64_t rows) {
-    std::sort(cut.begin(), cut.end(),
-              [](const Slice& a, const Slice& b) { return a.first_row < b.first_row; });
+    std::sort(cut.begin(), cut.end(), [](const Slice& a, const Slice& b) {
+      return std::pair(a.first_row, a.rows) < std::pair(b.first_row, b.rows);
+    });
     std::uint64_t end = 0;
+    const std::string wrong = "made slices that do not cover rows 0 to " + std::to_string(rows) + " once each: ";
     for (const Slice& slice : cut) {
-      if (slice.first_row != end) break;
+      if (slice.first_row < end) throw std::invalid_argument(wrong + Twice(slice.first_row));
+      if (slice.first_row > end) break;
       end += slice.rows;
     }
     if (cut.empty() || end != rows) {
-      throw std::invalid_argument("made slices that do not cover rows 0 to " +
-                                  std::to_string(rows) + " once each: they leave off at row " +
-                                  std::to_string(end));
+      throw std::invalid_argument(wrong + "they leave off at row " + std::to_string(end));
     }
   }
 
