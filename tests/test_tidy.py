@@ -144,7 +144,7 @@ ROOMS = {
     "workloads": "errors frameworks options plugin workload yaml_files",
     "results": "cluster errors network terminal version",
     "pages": "cluster errors results terminal",
-    "tracking": "experiment plugin results",
+    "tracking": "experiment limits plugin results",
     "metrics": "cluster errors results terminal",
     "live": "cluster errors events experiment frameworks imports limits metrics network options"
     " plugin pages results scenario terminal tracking training version workload",

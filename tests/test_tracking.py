@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import struct
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 import geomx
 from geomx.errors import ConfigError
+from geomx.limits import rules
 from geomx.plugin.registry import Registry
 from geomx.plugin.tracking import TrackedRun, Tracker
 from geomx.plugins import mlflow
@@ -96,6 +98,35 @@ def test_a_tracker_that_fails_is_left_out_with_a_warning() -> None:
     following.end({"bytes": {}})
     assert (len(broken.values), len(broken.ends)) == (1, 0)
     assert (len(notes.values), len(notes.ends)) == (2, 1)
+
+
+def test_a_tracker_that_hangs_or_exits_is_left_out_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Hanging(Notes):
+        def scalars(self, values: Mapping[str, float], iteration: int, time_s: float) -> None:
+            awake.wait(60)
+
+    class Exiting(Notes):
+        def scalars(self, values: Mapping[str, float], iteration: int, time_s: float) -> None:
+            sys.exit("no server")
+
+    class Greedy(Notes):
+        def end(self, summary: Any) -> None:
+            summary["bytes"].clear()
+
+    monkeypatch.setattr(rules, "HOOK_LIMIT_S", 0.2)
+    awake, notes = threading.Event(), Notes()
+    trackers = [("track a", Hanging()), ("track b", Exiting()), ("track c", Greedy())]
+    following = Following([*trackers, ("track notes", notes)], 1)
+    with pytest.warns() as warned:
+        following.iteration(row(0, 1.0))
+    said = [str(each.message) for each in warned]
+    assert said[0] == "track a failed, and follows the run no longer: did not return for 0.2 s"
+    assert said[1] == "track b failed, and follows the run no longer: SystemExit: no server"
+    following.end({"bytes": {"lan": 3}})
+    assert notes.ends == [{"bytes": {"lan": 3}}]
+    awake.set()
 
 
 def test_lost_nodes_are_told_once_each(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from geomx.plugin.tracking import Tracker
 from geomx.results.files import Row
+from geomx.tracking.apart import Apart
 
 AHEAD = 32
 """Iterations by which a curve may lag behind the fastest worker."""
@@ -27,7 +29,7 @@ class Following:
     """
 
     def __init__(self, trackers: Sequence[tuple[str, Tracker]], workers: int) -> None:
-        self._trackers = list(trackers)
+        self._trackers = [Apart(label, tracker) for label, tracker in trackers]
         self._workers = workers
         self._open: dict[int, list[Row]] = {}  # iterations that some workers have ended
         self._passed = -1  # the last iteration that was passed on
@@ -48,33 +50,33 @@ class Following:
             for name in ("accuracy", "loss")
             if row[name] is not None
         }
-        self._tell(lambda tracker: tracker.scalars(values, row["iteration"], row["time_s"]))
+        self._tell(lambda tracker: tracker.scalars(dict(values), row["iteration"], row["time_s"]))
 
     def fault(self, row: Mapping[str, Any]) -> None:
         """Take an entry of ``faults`` of the summary."""
-        self._tell(lambda tracker: tracker.fault(row))
+        self._tell(lambda tracker: tracker.fault(dict(row)))
 
     def end(self, summary: Mapping[str, Any]) -> None:
         """Pass on what is left, and the summary."""
         self._pass_until(max(self._open, default=-1))
-        self._tell(lambda tracker: tracker.end(summary))
+        self._tell(lambda tracker: tracker.end(deepcopy(dict(summary))))
+        for tracker in self._trackers:
+            tracker.close()
         self._trackers.clear()
 
     def _pass_until(self, last: int) -> None:
         for number in sorted(number for number in self._open if number <= last):
             rows = self._open.pop(number)
             values, time_s = means(rows), max(row["end_s"] for row in rows)
-            self._tell(lambda tracker: tracker.scalars(values, number, time_s))  # noqa: B023
+            self._tell(lambda tracker: tracker.scalars(dict(values), number, time_s))  # noqa: B023
         self._passed = max(self._passed, last)
 
     def _tell(self, call: Callable[[Tracker], None]) -> None:
-        for label, tracker in tuple(self._trackers):
-            try:
-                call(tracker)
-            except Exception as error:
-                self._trackers.remove((label, tracker))
-                what = f"{type(error).__name__}: {error}".strip(": ")
-                text = f"{label} failed, and follows the run no longer: {what}"
+        for tracker in tuple(self._trackers):
+            if (what := tracker.tell(call)) is not None:
+                self._trackers.remove(tracker)
+                tracker.close()
+                text = f"{tracker.label} failed, and follows the run no longer: {what}"
                 warnings.warn(text, stacklevel=3)
 
 
