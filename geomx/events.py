@@ -7,6 +7,7 @@ functions run on the thread of the training loop.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,9 +45,9 @@ class Events:
             observer: A function of a sequence of events; it must not change them.
 
         Raises:
-            TypeError: It cannot be called.
+            TypeError: It cannot be called, or not with one argument.
         """
-        if not callable(observer):
+        if not callable(observer) or not _takes_one(observer):
             raise TypeError(
                 f"events.subscribe needs a function of a list of events, not {observer!r}"
             )
@@ -65,6 +66,16 @@ class Events:
         """
         for observer in self._observers:
             observer(events)
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in function may not say
+        return True
+    return True
 
 
 # ---- events of the simulated world (docs/world.md) ----

@@ -290,6 +290,11 @@ TABLE: list[tuple[str, Any, str]] = [
     ("geomx_slicer", slices((0, 8, 0, 99)), "a slice on channel 99; there are 0 .* to 63"),
     ("geomx_slicer", slices((0, 8, 0, -1)), "a slice on channel -1; there are 0 .* to 63"),
     ("geomx_slicer", slices((0, 8)), r"Cuts.cut must return slices of four .*, not \(0, 8\)"),
+    (
+        "geomx_slicer",
+        lambda link: changed(Cuts, cut=lambda given, *more: [*given, *given]),
+        r"Cuts.cut made slices that do not cover rows 0 to \d+ once each: row 0 is in two of them",
+    ),
     ("geomx_slicer", slices(3), "Cuts.cut must return slices of four whole numbers .*, not 3"),
     (
         "geomx_slicer",
@@ -334,6 +339,11 @@ TABLE: list[tuple[str, Any, str]] = [
         "geomx_events",
         lambda events: events.subscribe(3),
         "geomx_events failed: TypeError: events.subscribe needs a function .*, not 3",
+    ),
+    (
+        "geomx_events",
+        lambda events: events.subscribe(lambda key, events: None),
+        "geomx_events failed: TypeError: events.subscribe needs a function of a list of events",
     ),
     # endpoint costs
     (
