@@ -111,7 +111,7 @@ def _blaming(experiment: Experiment) -> Iterator[None]:
         yield
     except GeomxError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         blamed = experiment.selection.blamed(error)
         if blamed is None:
             raise

@@ -69,6 +69,25 @@ def test_a_hook_that_raises_or_returns_a_wrong_type_is_an_error(hook: str, tmp_p
         run(registry_with(bad=("accel", plugin(hook, object))), tmp_path, network=NETWORK)
 
 
+def leave(*given: Any) -> Any:
+    raise SystemExit("a package is missing")
+
+
+def test_a_plugin_that_ends_the_process_is_an_error(tmp_path: Path) -> None:
+    said = "SystemExit: a package is missing"
+    with pytest.raises(PluginError, match=f"accel bad: geomx_cluster failed: {said}"):
+        run(registry_with(bad=("accel", plugin("geomx_cluster", leave))), tmp_path)
+    registry = registry_with()
+
+    @geomx.hookimpl
+    def geomx_register(register: Any) -> None:
+        register("accel", "bad", Plain, leave)
+
+    registry.ask(types.SimpleNamespace(__name__=__name__, geomx_register=geomx_register))
+    with pytest.raises(PluginError, match=f"accel bad: could not be built: {said}"):
+        run(registry, tmp_path)
+
+
 @pytest.mark.parametrize(
     "hook", [ALL[0], *(pytest.param(hook, marks=pytest.mark.slow) for hook in ALL[1:])]
 )
@@ -106,6 +125,11 @@ class Policy(geomx.SyncPolicy):
 class Place(geomx.Placement):
     def server(self, key: int, shard: int, shards: Any) -> int:
         raise ZeroDivisionError("oh")
+
+
+class Gone(geomx.Placement):
+    def server(self, key: int, shard: int, shards: Any) -> int:
+        raise SystemExit("missing")
 
 
 class Mover:
@@ -184,6 +208,7 @@ class Minded(geomx.SyncPolicy):
     [
         ("geomx_sync_policy", Policy, "accel bad: geomx_sync_policy: Policy.after_step .*oh"),
         ("geomx_placement", Place, "accel bad: geomx_placement: Place.server .*oh"),
+        ("geomx_placement", Gone, "accel bad: geomx_placement: Gone.server .*SystemExit: missing"),
         (
             "geomx_optimizer",
             Mover,
@@ -243,6 +268,18 @@ def geomx_overlay(self, group):
 """,
 ).replace("class Base", "class Mind:\n    def on_report(self, *said):\n        1 / 0\n\nclass Base")
 RAISES = SLEEPS.replace("time.sleep(60)", 'raise ZeroDivisionError("oh")')
+LEAVES = accel(
+    "bad",
+    """
+@geomx.hookimpl
+def geomx_sync_policy(self, cluster):
+    return Leaving()
+""",
+).replace(
+    "class Base",
+    "class Leaving(geomx.SyncPolicy):\n    def after_step(self, step, steps):\n"
+    '        raise SystemExit("missing")\n\nclass Base',
+)
 SIMULATED = ("geomx_sim", "geomx_scenario", "geomx_wan_model")
 LIVE = [hook for hook in ALL if hook not in SIMULATED]
 
@@ -263,6 +300,7 @@ def answering(hook: str, answer: str) -> str:
             "live",
             "east/server was lost: .*accel bad: geomx_codec: encode did not return for",
         ),
+        (LEAVES, "live", "accel bad: geomx_sync_policy: Leaving.after_step .*SystemExit: missing"),
         (RAISES, "live", "accel bad: geomx_codec: Sleepy.encode: ZeroDivisionError: oh"),
         (MINDLESS, "live", "accel bad: geomx_overlay: Mind.on_report: ZeroDivisionError"),
         (HUNGRY, "sim", "accel bad: geomx_codec: Sleepy.encode: .*MemoryError: Unable to allocate"),
@@ -271,6 +309,7 @@ def answering(hook: str, answer: str) -> str:
     ids=[
         "sleeps-sim",
         "sleeps-live",
+        "leaves-live",
         "raises-live",
         "coordinator-live",
         "hungry-sim",

@@ -45,7 +45,7 @@ def warn_of_idle_plugins(experiment: Experiment) -> None:
             found = list(_idle(experiment))
     except GeomxError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         blamed = experiment.selection.blamed(error)
         if blamed is None:
             raise

@@ -117,7 +117,7 @@ def blaming(label: str, answer: object) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"{label}: {type(answer).__name__}: {one_line(error)}") from error
 
 

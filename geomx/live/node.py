@@ -101,7 +101,7 @@ class Node:
         except KeyboardInterrupt:
             self._end("interrupted")
             return INTERRUPTED
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plugin may call `sys.exit`
             # MXNet may turn a loss or an interruption into any exception.
             if self._interrupted:
                 self._end("interrupted")

@@ -223,7 +223,7 @@ def call(manager: pluggy.PluginManager, label: str, hook: str, **arguments: Any)
     except GeomxError as error:
         _trace(caller, label, hook, arguments, f"raised {one_line(error)}")
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _trace(caller, label, hook, arguments, f"raised {one_line(error)}")
         raise PluginError(f"{label}: {hook} failed: {one_line(error)}") from error
     _trace(caller, label, hook, arguments, f"-> {_brief(answers[0]) if answers else None}")

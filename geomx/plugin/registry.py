@@ -337,7 +337,7 @@ class Registry:
             raise prefixed(error, plugin.config, prefix) from error
         except GeomxError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(f"{kind} {name}: could not be built: {one_line(error)}") from error
         return Built(plugin, dataclasses.asdict(config), instance)
 

@@ -166,14 +166,14 @@ class CheckedModel:
         """See `Model.get`."""
         try:  # called for every tensor, so without `_called`
             return self._model.get(arrays, key)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             _complain(self._label, self._model, "get", error)
 
     def set(self, key: int, value: NDArray[np.float32]) -> None:
         """See `Model.set`."""
         try:
             self._model.set(key, value)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             _complain(self._label, self._model, "set", error)
 
     def evaluate(self, parameters: Sequence[NDArray[np.float32]]) -> tuple[float, float]:
@@ -234,11 +234,11 @@ def _called(label: str, owner: object, name: str, *given: Any) -> Any:
     """Call a method of a plugin's object; name the plugin and the place if it fails."""
     try:
         return getattr(owner, name)(*given)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _complain(label, owner, name, error)
 
 
-def _complain(label: str, owner: object, name: str, error: Exception) -> NoReturn:
+def _complain(label: str, owner: object, name: str, error: BaseException) -> NoReturn:
     """Raise what a method of a plugin's object has raised, with its name if it has none."""
     if isinstance(error, GeomxError) or (isinstance(error, OSError) and refused_file(error)):
         raise error
