@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -299,6 +300,18 @@ def test_parameters_are_readable_by_numpy(tmp_path: Path) -> None:
         assert list(archive) == list(arrays)
         for name, array in arrays.items():
             np.testing.assert_array_equal(archive[name], array)
+
+
+def test_a_folder_that_is_deleted_during_its_run_is_an_error_of_one_sentence(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    table = Table(folder / "table.csv", ("iteration", "loss"))
+    shutil.rmtree(folder)
+    said = rf"^{folder} was deleted while its run wrote files there; run it again$"
+    with pytest.raises(geomx.errors.GeomxError, match=said):
+        table.close([{"iteration": 0, "loss": 1.0}])
 
 
 def test_cells_are_read_back(tmp_path: Path) -> None:

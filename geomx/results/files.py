@@ -9,6 +9,7 @@ system name the file, which that of a full disk does not do by itself.
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
 import os
@@ -101,10 +102,17 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the name of the file `path` to an `OSError` of the block, such as that of a full disk."""
+    """Add the name of the file `path` to an `OSError` of the block, such as that of a full disk.
+
+    Raises:
+        GeomxError: The folder of the file has been deleted.
+    """
     try:
         yield
     except OSError as error:
+        if error.errno == errno.ENOENT and not path.parent.is_dir():
+            said = "was deleted while its run wrote files there; run it again"
+            raise GeomxError(f"{path.parent} {said}") from error
         error.filename = str(path)
         error.filename2 = None
         raise
