@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -29,6 +30,7 @@ from geomx.live.journal import opened
 from geomx.live.member import Member
 from geomx.live.resumption import Resumption
 from geomx.live.step_notes import StepNotes
+from geomx.options.schema import FaultOptions
 from geomx.results.results import Results
 from geomx.training.passes import Backward, Forward
 from tests.ports import free_port
@@ -145,6 +147,20 @@ def test_with_another_network_a_new_run_begins(word: str, tmp_path: Path) -> Non
 
     made, _ = compose(["mode=live", "resume=x", word], directory=tmp_path)
     assert made.begins_with == "x"
+
+
+def test_a_run_in_namespaces_may_begin_anew_in_the_same_network(tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes"
+    nodes.mkdir()
+    spec = unshaped({"east": 1})
+    logged = dataclasses.replace(spec, faults=FaultOptions(durable="log"))
+    (nodes / "experiment.json").write_text(logged.to_json())
+    again = [f"resume={tmp_path}", "network=x"]
+    for emulate, continues in (("shaper", True), ("netns", False)):
+        about = {"schema": 1, "aborted": "killed", "words": ["network=x"], "emulate": emulate}
+        (tmp_path / "summary.json").write_text(json.dumps(about))
+        assert resume.asked(again) is continues
+        assert resume.asked(again[:1])
 
 
 # ---- whole runs ----

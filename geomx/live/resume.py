@@ -27,14 +27,16 @@ from geomx.workload import Layer
 PAUSE_S = 0.01
 """How much later than its last record a run goes on, by its own clock."""
 
+ANEW = "with network=... a new run begins with what the servers have learned"
 _OF_ITSELF = ("lost", "failed", "interrupted")
 
 
 def asked(overrides: Sequence[str]) -> bool:
     """Return whether `overrides` ask for a run to be continued.
 
-    With another network, after that run's end, or if its workers had no journals, they describe a
-    new run, which only begins with what that one has learned (`geomx.live.checkpoint`).
+    With another network, after that run's end, or if its workers had no journals or its nodes were
+    in namespaces, they describe a new run, which only begins with what that one has learned
+    (`geomx.live.checkpoint`).
     """
     given = {_key(override): override.partition("=")[2] for override in overrides}
     continues = given.get(KEY, "null") != "null"
@@ -43,7 +45,8 @@ def asked(overrides: Sequence[str]) -> bool:
     directory = Path(given[KEY])
     summary = _summary(directory)
     same = f"network={given['network']}" in _words(summary)
-    return "aborted" in summary and same and _recorded(directory)
+    gone = summary.get("emulate") == "netns"
+    return "aborted" in summary and same and not gone and _recorded(directory)
 
 
 def read(
@@ -73,7 +76,8 @@ def read(
     found = _Journals(directory, given[KEY])
     experiment = _experiment(found.spec, summary, registry or Registry.discover())
     if experiment.emulate == "netns":
-        raise ConfigError(KEY, given[KEY], "ran with emulate=netns, whose networks are gone")
+        gone = f"ran with emulate=netns, whose networks are gone; {ANEW}"
+        raise ConfigError(KEY, given[KEY], gone)
     ahead_s = found.last_s + PAUSE_S - time.monotonic()
     return experiment, directory, Resumption(ahead_s, found.addresses)
 
@@ -115,8 +119,7 @@ class _Journals:
             if not begun(path):
                 self._refuse(
                     f"has no journal of {node.name}: it had not begun, trains on a device, or "
-                    "training would have continued without it (faults.on_loss=continue); with "
-                    "network=... a new run begins with what the servers have learned"
+                    f"training would have continued without it (faults.on_loss=continue); {ANEW}"
                 )
             try:
                 journal = opened(path)
