@@ -32,7 +32,8 @@ import geomx
 class Options:
     how: str = ""
 
-MINDED = ("report", "reply", "silent", "coordinator", "process_ticks")
+WAKING = ("again", "endless")
+MINDED = ("report", "reply", "silent", "coordinator", "process_ticks", *WAKING)
 
 def tell():
     """Tells the test that what follows hangs."""
@@ -87,7 +88,8 @@ class Policy(geomx.SyncPolicy):
 
     def coordinators(self, cluster):
         if self.how in MINDED:
-            return [geomx.Site(cluster.scheduler, Mind(self.how))]
+            kind = Waking if self.how in WAKING else Mind
+            return [geomx.Site(cluster.scheduler, kind(self.how))]
         return []
 
 class Mind:
@@ -98,7 +100,16 @@ class Mind:
         if self.how == "coordinator":
             forever()
         tell()
-        return [] if self.how in ("silent", "process_ticks") else [(source, [1.0])]
+        return [] if self.how in ("silent", "process_ticks", *WAKING) else [(source, [1.0])]
+
+class Waking(Mind):
+    """Answers nothing, and is due at once for ever, or never."""
+
+    def next_timeout(self):
+        return 0.0 if self.how == "again" else float("inf")
+
+    def on_timeout(self, now_s):
+        return []
 
 class Orders:
     """Orders everything to and from the root, but for what it leaves out."""
@@ -244,6 +255,8 @@ WAYS = {
     "reply": rf"{POLICY}Worker.reply {FILE}{CALL}",
     "coordinator": rf"{POLICY}Mind.on_report: TimeoutError:{CALL}",
     "silent": SILENT,
+    "endless": SILENT.replace("Mind", "Waking"),
+    "again": rf"{POLICY}Waking.on_timeout was called 10000 times at [\d.]+ s of the run, as .*",
     "factory": rf"accel bad: could not be built: (TimeoutError:)?{HOOK}",
     "hook": rf"accel bad: geomx_sim failed: (TimeoutError:)?{HOOK}",
     "observer": rf"accel bad: Bad.geomx_events.<locals>.<lambda> {FILE}{CALL}",

@@ -165,8 +165,16 @@ class PythonCoordinator final : public Coordinator {
 
   std::vector<Reply> OnTimeout(Time now) override {
     if (!sleeps_) return {};
-    return Guarded(coordinator_, "on_timeout", kReplies,
-                   [&] { return Replies(coordinator_.get().attr("on_timeout")(Seconds(now))); });
+    return Guarded(coordinator_, "on_timeout", kReplies, [&] {
+      at_once_ = now == timeout_ ? at_once_ + 1 : 1;
+      timeout_ = now;
+      if (at_once_ > kAtOnce) {
+        throw std::invalid_argument("was called " + std::to_string(kAtOnce) + " times at " +
+                                    nb::cast<std::string>(nb::str(nb::float_(Seconds(now)))) +
+                                    " s of the run, as next_timeout returns no later time");
+      }
+      return Replies(coordinator_.get().attr("on_timeout")(Seconds(now)));
+    });
   }
 
   Time NextTimeout() const override {
@@ -176,12 +184,14 @@ class PythonCoordinator final : public Coordinator {
       if (answer.is_none()) return kNever;
       const double seconds = nb::cast<double>(answer);
       if (std::isnan(seconds)) throw std::bad_cast();
-      return NotBefore(seconds);
+      return seconds < kLongest ? NotBefore(seconds) : kNever;
     });
   }
 
  private:
   static constexpr const char* kReplies = "a list of (node id, list of numbers)";
+  static constexpr double kLongest = 1e9;    // seconds; what comes later is never
+  static constexpr int kAtOnce = 10'000;     // calls of on_timeout at one time
 
   static double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
 
@@ -209,6 +219,8 @@ class PythonCoordinator final : public Coordinator {
 
   PythonObject coordinator_;
   bool sleeps_ = false, hears_members_ = false;
+  Time timeout_ = -1;  // of the latest on_timeout
+  int at_once_ = 0;    // calls at that time
   std::string whose_;
 };
 
