@@ -167,6 +167,11 @@ P, W = "geomx_sync_policy", "geomx_sync_policy: Told"
 BOOL = "must be True or False, not"
 TABLE: list[tuple[str, Any, str]] = [
     # sync policies
+    (
+        P,
+        lambda cluster: type("Mine", (geomx.SyncPolicy,), {"after_step": lambda self, n: True})(),
+        r"Mine.after_step\(self, n\) must be after_step\(self, step, steps\)",
+    ),
     (P, policy(after_step="yes"), rf"SyncPolicy.after_step\(\) {BOOL} 'yes'"),
     (P, policy(after_step=None), rf"after_step\(\) {BOOL} None"),
     (P, policy(after_step=1), rf"after_step\(\) {BOOL} 1"),

@@ -46,13 +46,16 @@ def check_names(label: str, noun: type, answer: object) -> None:
 
     Raises:
         PluginError: There is such a name; the message gives the correct one. Or a method's name
-            has a value that cannot be called.
+            has a value that cannot be called, or a method that does not take what it is given.
     """
     for name, member in vars(noun).items():
         if name[0] != "_" and inspect.isfunction(member):
             value = inspect.getattr_static(answer, name, member)
             if not callable(value) and not hasattr(value, "__get__"):  # what has, gives a method
                 raise Held(answer, label).broken(name, "a method", value)
+    narrow = _too_narrow(noun, type(answer))  # type: ignore[arg-type]
+    if narrow is not None:
+        raise PluginError(f"{label}: {type(answer).__name__}.{narrow}")
     found = _misspelt(noun, type(answer))  # type: ignore[arg-type]
     if found is not None:
         wrong, meant = found
@@ -60,6 +63,24 @@ def check_names(label: str, noun: type, answer: object) -> None:
             f"{label}: geomx never uses {type(answer).__name__}.{wrong}; did you mean {meant} "
             f"of a {noun.__name__}? Give a helper another name, such as _{wrong}"
         )
+
+
+@cache
+def _too_narrow(noun: type, kind: type) -> str | None:
+    """Return how a method of `kind` differs from that of `noun`, if it takes other arguments."""
+    for name, member in vars(noun).items():
+        value = inspect.getattr_static(kind, name, None)
+        if name[0] == "_" or not inspect.isfunction(member) or not inspect.isfunction(value):
+            continue
+        theirs = inspect.signature(value, follow_wrapped=False)
+        ours = list(inspect.signature(member).parameters)
+        try:
+            theirs.bind(*ours)
+        except TypeError:
+            bare = (each.replace(annotation=each.empty) for each in theirs.parameters.values())
+            given = ", ".join(map(str, bare))
+            return f"{name}({given}) must be {name}({', '.join(ours)})"
+    return None
 
 
 @cache
