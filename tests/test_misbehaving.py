@@ -57,7 +57,7 @@ def plugin(hook: str, answer: Any) -> Any:
     return type("Bad", (), {hook: geomx.hookimpl(space[hook])})()
 
 
-def oh() -> Any:
+def oh(*given: Any) -> Any:
     raise ZeroDivisionError("oh")
 
 
