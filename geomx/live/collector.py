@@ -78,7 +78,7 @@ class Collector:
         self.seconds = 0.0
         self._shard_rounds = self._with_rounds = 0
         self._waiting: dict[str, str] = {}  # coordinators by the nodes that wait for them
-        self._idle: set[str] = set()  # workers that wait for anything, and send nothing
+        self._idle: set[str] = set()  # nodes that neither compute nor send
         self._all_wait_since: float | None = None
         self._ended: set[str] = set()
         self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # of the latest process of each node
@@ -112,8 +112,10 @@ class Collector:
         """
         workers = [node.name for node in self._experiment.cluster.workers]
         left = [name for name in workers if name not in self._ended]
-        busy = [name for name in left if name not in self._waiting and name not in self._idle]
-        if not left or not self._waiting or busy:
+        consult = all(name in self._waiting for name in left)
+        nodes = (node.name for node in self._experiment.cluster.nodes)
+        idle = all(name in self._idle or name in self._ended for name in nodes)
+        if not left or not self._waiting or not (consult or idle):
             self._all_wait_since = None
             return
         self._all_wait_since = self._all_wait_since or time.monotonic()

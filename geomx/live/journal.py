@@ -143,7 +143,7 @@ class Notes:
         self._write({"waits": whom})
 
     def idle(self, is_idle: bool) -> None:
-        """Note whether this worker has waited beyond the limit, and has nothing left to send."""
+        """Note whether this node has neither computed nor sent anything for the limit."""
         self._write({"idle": is_idle})
 
     def killed(self, event: int, restart_s: float | None) -> None:

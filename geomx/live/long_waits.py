@@ -11,9 +11,9 @@ from geomx.live.member import Member
 class LongWaits:
     """Notes that a node has waited for longer than ``runtime.failure_timeout_s``.
 
-    A node with the coordinator of an overlay notes that everything waits for its order, and a
-    worker that it waits for anything: orders are missing only where no worker computes or sends,
-    because a coordinator may wait for reports that are still to come.
+    A node with the coordinator of an overlay notes that everything waits for its order, and every
+    node that it is idle: orders are missing only where no worker computes and nothing is under
+    way, because a coordinator may wait for reports that are still to come.
 
     Args:
         member: The node.
@@ -24,9 +24,7 @@ class LongWaits:
         self._member, self._notes = member, notes
         self._limit_s = member.spec.runtime.failure_timeout_s
         self._is_worker = member.node.role == "worker"
-        self._coordinated = any(
-            not overlay.ahead for _, overlay in member.selection.overlays(member.spec.cluster)
-        )
+        self._coordinated = bool(member.selection.coordinators(member.spec.cluster))
         self._since_s = time.monotonic()
         self._order, self._idle = -1, False
 
@@ -39,14 +37,14 @@ class LongWaits:
             cluster, selection = self._member.spec.cluster, self._member.selection
             whom = "" if order < 0 else f"an order of {selection.coordinator(cluster, order)}"
             self._notes.waits(whom)
-        if self._is_worker and (idle := self._is_idle()) != self._idle:
+        if (idle := self._is_idle()) != self._idle:
             self._idle = idle
             self._notes.idle(idle)
 
     def _is_idle(self) -> bool:
+        """Whether the worker has waited, and all that the node sent has arrived, for the limit."""
         loop, now_s = self._member.loop, time.monotonic()
-        if not loop.waits:
+        works = self._is_worker and not loop.waits
+        if works or not all(link["settled"] for link in loop.stats()["states"]):
             self._since_s = now_s
-        if now_s - self._since_s < self._limit_s:
-            return False
-        return self._idle or not any(link["queued_bytes"] for link in loop.stats()["states"])
+        return now_s - self._since_s >= self._limit_s

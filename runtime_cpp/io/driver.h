@@ -70,6 +70,7 @@ struct LinkState {
   std::uint32_t connections = 0;   // that have carried it
   Time silent = 0;                 // since bytes last arrived on the present one
   std::uint64_t queued_bytes = 0;  // that wait to leave
+  bool settled = false;            // all messages have left, and were received
   bool suspect = false;            // silent for longer than it may be
   std::uint32_t suspicions = 0;    // how often it was
 };
