@@ -85,7 +85,7 @@ bool Admission::Agrees(NodeId from, const Header& header, const ShardTerms& term
 }
 
 // A worker asks for a shard once, and a local server once for each time that its party was without
-// workers; twice as often is no correct child's.
+// workers; twice as often is no correct child's. Of a few such times the child may have heard before this node.
 bool Admission::MayAsk(NodeId child, const Header& header, const ShardTerms* terms,
                        std::size_t shards) {
   const NodeConfig& config = node_.config();
@@ -101,7 +101,8 @@ bool Admission::MayAsk(NodeId child, const Header& header, const ShardTerms* ter
   // A local server asks in the words of the worker that asked first, which may be wrong.
   const bool relayed = config.role == Role::kGlobalServer;
   if (!relayed && terms != nullptr && terms->settled() && !Agrees(child, header, *terms)) return false;
-  const std::uint64_t most = 2 * (shards + 1) * (1 + std::uint64_t{node_.membership().epoch()});
+  const std::uint64_t changes = config.continues ? std::uint64_t{node_.membership().epoch()} + kHeardBefore : 0;
+  const std::uint64_t most = 2 * (shards + 1) * (1 + changes);
   if (++requests_[child] > most) return fail("asks for values again and again");
   if (claims_[child] >= std::uint64_t{kMostClaims} * node_.StandsFor(child)) {
     return fail("asks for too many keys that were never initialised");

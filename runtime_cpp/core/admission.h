@@ -65,6 +65,7 @@ class Admission {
 
  private:
   static constexpr std::uint32_t kMostClaims = 1u << 18;
+  static constexpr std::uint32_t kHeardBefore = 3;  // changes of members
 
   std::string Mismatch(NodeId from, const Header& header, const ShardTerms& terms) const;
 

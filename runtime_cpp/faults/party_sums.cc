@@ -52,6 +52,8 @@ void PartySums::Follow(const History::Party& party, const std::map<Round, std::u
     std::vector<Term>& terms = sums_[{party, round}];
     for (const auto& [worker, term] : in_time) terms.push_back(term);
     terms.insert(terms.end(), extra.begin(), extra.end());
+    if (round != closed.rbegin()->first) continue;
+    for (const Term& term : terms) last_.insert({{term.push, shard}, party});
   }
 }
 

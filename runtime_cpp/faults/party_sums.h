@@ -31,6 +31,11 @@ class PartySums {
   bool WasLost(const History::Contribution& push, std::uint32_t shard) const {
     return lost_.contains({push, shard});
   }
+  // The party, if a push is in its last round; null: it is not.
+  const History::Party* LastOf(const History::Contribution& push, std::uint32_t shard) const {
+    const auto found = last_.find({push, shard});
+    return found == last_.end() ? nullptr : &found->second;
+  }
 
  private:
   void Follow(const History::Party& party, const std::map<Round, std::uint32_t>& closed);
@@ -40,6 +45,7 @@ class PartySums {
   const check::Layout layout_;
   std::map<std::pair<History::Party, Round>, std::vector<Term>> sums_;
   std::set<std::pair<History::Contribution, std::uint32_t>> lost_;
+  std::map<std::pair<History::Contribution, std::uint32_t>, History::Party> last_;
   std::string wrong_;
 };
 
