@@ -1253,6 +1253,12 @@ class Loop:
         -1: none.
         """
 
+    @property
+    def settled(self) -> bool:
+        """
+        Whether all messages of this node had left, and were received, when it last looked at its waits.
+        """
+
     def wait_started(self, timeout_s: float) -> float:
         """
         Wait until all nodes are connected; return that time, the start of the run, of clock_s().

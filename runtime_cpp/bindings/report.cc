@@ -57,7 +57,6 @@ nb::dict StatsOf(Loop& loop) {
     state["connections"] = known.connections;
     state["silent_s"] = Seconds(known.silent);
     state["queued_bytes"] = known.queued_bytes;
-    state["settled"] = known.settled;
     state["suspect"] = known.suspect;
     state["suspicions"] = known.suspicions;
     states.append(state);

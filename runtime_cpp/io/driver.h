@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -70,7 +71,6 @@ struct LinkState {
   std::uint32_t connections = 0;   // that have carried it
   Time silent = 0;                 // since bytes last arrived on the present one
   std::uint64_t queued_bytes = 0;  // that wait to leave
-  bool settled = false;            // all messages have left, and were received
   bool suspect = false;            // silent for longer than it may be
   std::uint32_t suspicions = 0;    // how often it was
 };
@@ -137,6 +137,8 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void TakeOver(std::uint32_t incarnation);
   bool standing_by() const { return standby_ != nullptr; }
   std::int64_t order_due() const { return watch_.order_due(); }
+  // Whether all messages of this node had left, and were received, at the last look at its waits.
+  bool settled() const { return settled_; }
   // On a member of the role kStandby: where its records go, and what is called when it is to take over.
   struct Keeper {
     std::function<void(Message records)> repeat;
@@ -274,6 +276,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
 
   // waits.cc
   void LookAtWaits(Time now);
+  bool AllSettled() const;
   std::vector<Wait> ListWaits() const;
   std::string KeyName(Key key) const;
 
@@ -384,6 +387,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   std::uint64_t lost_messages_ = 0;
   std::map<std::string_view, Time> handled_;  // see Report
   Watch watch_;
+  std::atomic<bool> settled_ = false;
   std::map<Key, std::string> key_names_;
   std::map<std::uint32_t, NodeId> hosts_;  // of coordinators that have got reports
   CompletionThread completions_;           // of device work; destroyed first

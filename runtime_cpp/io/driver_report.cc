@@ -26,8 +26,6 @@ Report Driver::report() const {
                            .connections = sessions_.Connections(peer),
                            .silent = session == nullptr ? 0 : Now() - session->heard,
                            .queued_bytes = node_->QueuedBytes(peer),
-                           .settled = session != nullptr && node_->QueuedBytes(peer) == 0 &&
-                                      session->link->frames.settled(),
                            .suspect = node_->Suspects(peer),
                            .suspicions = node_->Suspicions(peer)};
   }

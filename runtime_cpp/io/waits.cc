@@ -8,7 +8,15 @@
 
 namespace geomx::io {
 
+bool Driver::AllSettled() const {
+  return std::all_of(outlets_.begin(), outlets_.end(), [this](const auto& each) {
+    const Session* session = sessions_.Find(each.first);
+    return session != nullptr && node_->QueuedBytes(each.first) == 0 && session->link->frames.settled();
+  });
+}
+
 void Driver::LookAtWaits(Time now) {
+  settled_ = node_ && AllSettled();
   const auto name = [&](NodeId id) {
     const Peer* peer = node_ ? node_->FindPeer(id) : nullptr;
     return peer ? peer->name : "the scheduler at " + join_address_;
