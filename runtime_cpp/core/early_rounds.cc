@@ -69,7 +69,8 @@ void ServerRole::CloseIfDue(SummedShard& shard, Time now) {
   if (!shard.early->open()) return;
   const std::vector<NodeId> awaited = Awaited(shard);
   Time& known = shard.early->closes_at;
-  const Time closes_at = MayCloseEarly(shard)
+  const bool may = MayClose(shard);
+  const Time closes_at = may && MayCloseEarly(shard)
                              ? node_.config().round_policy->ClosesAt(Open(shard, awaited), known, now)
                              : kNever;
   if (closes_at != known) {
@@ -77,7 +78,7 @@ void ServerRole::CloseIfDue(SummedShard& shard, Time now) {
     known = closes_at;
     if (closes_at != kNever) closing_.emplace(closes_at, IdOf(shard));
   }
-  if (closes_at <= now || awaited.empty()) CloseOpen(shard, now);
+  if (may && (closes_at <= now || awaited.empty())) CloseOpen(shard, now);
 }
 
 EarlyRound ServerRole::Open(const SummedShard& shard, std::span<const NodeId> awaited) const {

@@ -35,7 +35,7 @@ void Server::Recheck(Shard& shard, Time now) {
   AnswerWaiting(shard, now);
 }
 
-void Server::Rejoin() {
+void Server::Rejoin(Time now) {
   apart_ = false;
   begun_.clear();
   ++rejoined_;
@@ -48,6 +48,7 @@ void Server::Rejoin() {
     shard.leaving.clear();
     shard.lead = 0;
     shard.stale = shard.value != nullptr;
+    if (early()) CloseIfDue(shard, now);  // not now
   }
 }
 

@@ -262,7 +262,7 @@ void Server::Request(NodeId peer, const Header& header, Shard& shard, Time now) 
   }
   const bool first = admission_.Claim(peer, header, shard.terms);  // with this claim
   if (node_.config().continues || early()) {
-    if (apart_ || (node_.late() && rejoined_ == 0 && MustAgree())) Rejoin();
+    if (apart_ || (node_.late() && rejoined_ == 0 && MustAgree())) Rejoin(now);
     Admit(peer, early() ? 0 : LatestOpen(shards_) + 1);
     shard.asked[peer] = header;
     const bool asked = !shard.waiting.empty();
@@ -352,7 +352,9 @@ void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now)
   if (shard.phase != RoundPhase::kGather) NoteNext(shard, now);
   if (node_.config().rounds.update_at_party) shard.weights.Set(*owned);
   shard.value = std::move(owned);
-  if (node_.config().continues || early()) return AnswerWaiting(shard, now);
+  if (config.continues || early()) AnswerWaiting(shard, now);
+  if (early()) CloseIfDue(shard, now);
+  if (config.continues || early()) return;
   const std::vector<NodeId> waiting = std::exchange(shard.waiting, {});
   SendCurrent(shard, header, shard.round, shard.value, waiting, now);
 }

@@ -89,7 +89,7 @@ class Server final : public ServerRole {
   void CloseWithout(NodeId child, Time now);
   void Recheck(Shard& shard, Time now);
   // The first worker is back in a party that had none; global rounds have continued meanwhile.
-  void Rejoin();
+  void Rejoin(Time now);
   void TellParents(std::uint32_t workers, Round first = 0);
   // Whether global servers must agree on the round from which this party takes part again. Otherwise a round
   // of one could wait for the party, the party for a value of another, and that for the round.
@@ -103,6 +103,8 @@ class Server final : public ServerRole {
   // ---- rounds that close without workers that are late ----
 
   void PushEarly(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now);
+  // Not before the party knows at which round the other parties are.
+  bool MayClose(const SummedShard& shard) const override { return !static_cast<const Shard&>(shard).stale; }
   // The last round waits for all workers.
   bool MayCloseEarly(const SummedShard& shard) const override { return !shard.early->Ends(); }
   void CloseOpen(SummedShard& shard, Time now) override { Close(shard.given, static_cast<Shard&>(shard), now); }

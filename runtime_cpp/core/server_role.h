@@ -201,6 +201,11 @@ class ServerRole : public RoleLogic {
   Taken TakeEarly(NodeId peer, Header header, Round meant, SummedShard& shard, Buffer value, Time now);
   // Closes the open round if no contribution is awaited, or if the policy says so.
   void CloseIfDue(SummedShard& shard, Time now);
+  // Whether the open round may close; otherwise it stays open until CloseIfDue is called again.
+  virtual bool MayClose(const SummedShard& shard) const {
+    (void)shard;
+    return true;
+  }
   // Whether the policy is asked; otherwise the open round waits for all that are awaited.
   virtual bool MayCloseEarly(const SummedShard& shard) const {
     (void)shard;

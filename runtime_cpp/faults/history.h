@@ -42,6 +42,7 @@ struct History {
   // incarnation, key, shard).
   using Party = std::tuple<NodeId, std::uint32_t, Key, std::uint32_t>;
   std::map<Party, std::map<Round, std::uint32_t>> closed;
+  std::set<Party> after_end;  // those whose last sum reached a global server that had stopped
   std::map<std::pair<Party, NodeId>, std::vector<Contribution>> arrived;  // a worker's pushes there, in order
   std::set<std::pair<NodeId, std::uint32_t>> ended;  // processes that ended or were lost, by node and incarnation
   std::set<Contribution> ending;  // pushes after which the worker makes no more

@@ -25,7 +25,7 @@ class Recomputation {
           if (its_key != key || counted_.contains({contribution, index})) continue;
           if (parties_.WasLost(contribution, index)) continue;
           const Place at{layout_.globals[shard.server], key, index};
-          if (experiment_.curtailed && CameAfterTheEnd(contribution, at)) continue;
+          if (!history_.ending.contains(contribution) && CameAfterTheEnd(contribution, at)) continue;
           return "exactly once: acknowledged, but in no sum: " + Where(worker, key, round);
         }
       }
@@ -47,11 +47,13 @@ class Recomputation {
     std::uint32_t index;
   };
 
-  // Whether a push is in the last sum of its party and no global server has taken that. A party sends it as its last
-  // worker leaves; where a batch system ends all workers, that is the end of the run.
+  // Whether a push is in the last sum of its party, which no global server has taken before the end of the run. A party
+  // may send it as its last worker leaves, which may be that end; such a worker has not waited for the answer to a
+  // last push.
   bool CameAfterTheEnd(const History::Contribution& push, const Place& at) const {
     const History::Party* const party = parties_.LastOf(push, at.index);
     if (party == nullptr) return false;
+    if (history_.after_end.contains(*party)) return true;
     const auto [server, incarnation, key, index] = *party;
     std::size_t taken = 0;
     const auto first = history_.taken.lower_bound({at.global, server, key, index, 0});

@@ -56,6 +56,7 @@ void World::OnDelivered(ProcessId process, NodeId from, std::uint32_t incarnatio
   }
   if (header.kind != Kind::kPush || header.slice + 1 < header.slices) return;  // the last slice completes it
   outcome_.history.taken[{process.node, from, header.key, header.shard, header.round}].push_back(incarnation);
+  if (member.process->stopped()) outcome_.history.after_end.insert({from, incarnation, header.key, header.shard});
   Expect(process.node, closings_.OnPush(process.node, from, header, now()));
   if (!experiment_.hostile || experiment_.plan.rounds.together || !disturbed_ || convicted_) return;
   Later(process, now(), [this, id = process.node, from, header, updates = Updates(process.node, header)] {
