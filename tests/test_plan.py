@@ -305,6 +305,10 @@ def test_the_recommended_command_reaches_the_target(
     words = ["network=drawn.yaml", "workload=tiny", *noisy, f"seed={draw}", "sync.k1=13"]
     words += ["plan.sync=[fsa,hfa]", "plan.accel=[]", "plan.options=false", "plan.jobs=1"]
     plan = planning.make([*words, "plan.seeds=1"])
+    if not plan.ranked:  # with steps of two samples, some draws hold no such accuracy
+        assert plan.content["command"] is None
+        assert all("with 0 of 1 seeds" in each["reason"] for each in plan.content["candidates"])
+        return
     first, target = plan.ranked[0], plan.content["target_accuracy"]
     command = shlex.split(first["command"])[3:]
     experiment, directory = compose.compose([*command, "mode=sim"])
