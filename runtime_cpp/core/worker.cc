@@ -141,15 +141,15 @@ void Worker::Request(Key key, Time) {
 }
 
 void Worker::Barrier(Time) {
-  const auto come = [this, at = ++barriers_](NodeId to) { node_.Send(to, ControlMessage(Kind::kBarrier, {}, at)); };
-  if (node_.config().rounds.early) come(node_.config().parents.front());
-  come(*node_.config().scheduler);
+  Message message = ControlMessage(Kind::kBarrier, {}, ++barriers_);
+  node_.Send(*node_.config().scheduler, Message(message));
+  message.header.priority = INT32_MIN;  // after queued pushes, which the server must not take for left out
+  if (node_.config().rounds.early) node_.Send(node_.config().parents.front(), std::move(message));
 }
 
 void Worker::Command(const std::string& text, Time, bool unless_given) {
   asks_states_ = asks_states_ || text == kAskVerb;
-  node_.Send(node_.config().parents.front(),
-             ControlMessage(Kind::kCommand, {text}, unless_given ? kUnlessGiven : 0));
+  node_.Send(node_.config().parents.front(), ControlMessage(Kind::kCommand, {text}, unless_given ? kUnlessGiven : 0));
 }
 
 std::span<const float> Worker::Value(Key key) {
