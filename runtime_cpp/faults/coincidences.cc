@@ -43,7 +43,10 @@ class Coincidences {
       Kill(worker, at, Any(random_, kMillisecond, 5 * kMillisecond));
       Kill(worker, back + Any(random_, 2 * wan, 4 * wan), kMillisecond);
     }
-    Cut(server, One(layout_.globals), back + Any(random_, wan, 3 * wan), Any(random_, longest / 2, longest));
+    // One draw a statement: compilers choose the order in which arguments are evaluated.
+    const Time lasts = Any(random_, longest / 2, longest);
+    const Time from = back + Any(random_, wan, 3 * wan);
+    Cut(server, One(layout_.globals), from, lasts);
   }
 
   // A worker fails silently. Its server cannot report that until another process has taken its place.
@@ -111,7 +114,8 @@ class Coincidences {
     }
     for (std::uint64_t i = first == kNever ? 0 : Between(random_, 0, 3); i > 0; --i) {
       const Time wan = experiment_.wan_delay, at = first + Any(random_, 5 * wan, 14 * wan);
-      Cut(layout_.scheduler, One(experiment_.absent), at, Any(random_, wan, 6 * wan));
+      const Time lasts = Any(random_, wan, 6 * wan);
+      Cut(layout_.scheduler, One(experiment_.absent), at, lasts);
     }
   }
 
@@ -132,7 +136,9 @@ class Coincidences {
 
   // A local server is lost between its contribution and the end of the round.
   void LoseAServer() {
-    Kill(One(layout_.servers), Any(random_, 0, 4 * training_), Any(random_, kMillisecond, 5 * kMillisecond));
+    const Time lasts = Any(random_, kMillisecond, 5 * kMillisecond);
+    const Time at = Any(random_, 0, 4 * training_);
+    Kill(One(layout_.servers), at, lasts);
   }
 
  private:
