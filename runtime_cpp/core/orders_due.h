@@ -39,7 +39,7 @@ class OrdersDue {
   struct Item {
     Round round = 0;
     std::set<NodeId> contributed = {};  // up: members that have reported their own contributions
-    std::set<NodeId> waiting = {};      // up: members without an order; down: those that nobody sends it to
+    std::set<NodeId> waiting = {};      // up: members not yet ordered to send; down: members not yet sent to
     std::uint32_t under_way = 0;        // transfers that were ordered and have not ended
 
     void Exchange(Archive& archive) { archive(round, contributed, waiting, under_way); }

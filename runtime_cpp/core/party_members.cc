@@ -48,7 +48,7 @@ void Server::Rejoin(Time now) {
     shard.leaving.clear();
     shard.lead = 0;
     shard.stale = shard.value != nullptr;
-    if (early()) CloseIfDue(shard, now);  // not now
+    if (early()) CloseIfDue(shard, now);  // cancels a deadline, as a stale shard stays open
   }
 }
 

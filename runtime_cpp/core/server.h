@@ -125,7 +125,7 @@ class Server final : public ServerRole {
   // Not while it returns and waits for the answer to a round that was closed without it: it trains with all
   // values. A round that waited for it could be what the other parties, and so that answer, wait for.
   bool CanPush(NodeId worker) const override;
-  // `worker` waits for such an answer.
+  // Notes that `worker` waits for such an answer, of `shard`, and lets rounds close that waited for it.
   void NoteLack(NodeId worker, const ShardId& shard, Time now);
   // No worker will push the shard again.
   bool HasEnded(const Shard& shard) const;

@@ -143,7 +143,7 @@ void Worker::Request(Key key, Time) {
 void Worker::Barrier(Time) {
   Message message = ControlMessage(Kind::kBarrier, {}, ++barriers_);
   node_.Send(*node_.config().scheduler, Message(message));
-  message.header.priority = INT32_MIN;  // after queued pushes, which the server must not take for left out
+  message.header.priority = INT32_MIN;  // after queued pushes, which the server must count first
   if (node_.config().rounds.early) node_.Send(node_.config().parents.front(), std::move(message));
 }
 

@@ -97,15 +97,15 @@ class BandwidthSchedules {
   // The time of the first change that must be applied while messages wait, if all else that will happen
   // is at `due` or later. Where nothing else will, that is the first change of an edge for which
   // `limits(edge)`: others cannot let a message leave, and would be followed until the end of time.
-  // After kMostInVain such changes in a row messages wait for ever, and it is kNever: two edges of a
-  // way may be down by turns.
+  // After kMostAlone such changes in a row it is kNever: no message can leave, because, for example, two
+  // edges of a path are down alternately.
   template <class Limits>
   Time Next(Time due, Limits&& limits) {
     if (due < kNever) {
-      in_vain_ = 0;
+      alone_ = 0;
       return Next();
     }
-    if (++in_vain_ > kMostInVain) return kNever;
+    if (++alone_ > kMostAlone) return kNever;
     Time next = kNever;
     for (const auto& [at, index] : changes_.entries()) {
       if (at < next && limits(schedules_[index].first)) next = at;
@@ -125,10 +125,10 @@ class BandwidthSchedules {
   }
 
  private:
-  static constexpr std::uint32_t kMostInVain = 1'000'000;
+  static constexpr std::uint32_t kMostAlone = 1'000'000;
 
   std::vector<std::pair<EdgeId, BandwidthSchedule>> schedules_;
-  std::uint32_t in_vain_ = 0;  // changes in a row while nothing else was to happen
+  std::uint32_t alone_ = 0;  // changes in a row while nothing else was to happen
   IndexedHeap<Time> changes_;
 };
 
