@@ -112,9 +112,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Use two processes for quick tests, which compute, and four for all tests, as slow ones spend
+    """Use two processes for quick tests, which compute, and three for all tests, as slow ones spend
     half of their time waiting."""
-    return 2 if config.option.markexpr == "quick" else 4
+    return 2 if config.option.markexpr == "quick" else 3
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

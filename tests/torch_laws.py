@@ -80,7 +80,11 @@ def everyone(
     stores = [kv.KVStore(member) for member in cluster.workers]
 
     def act(store: kv.KVStore) -> Any:
-        result = body(store)
+        try:
+            result = body(store)
+        except BaseException:
+            cluster.close()  # the others would wait for this worker, and hide its error
+            raise
         store.close()
         return result
 
