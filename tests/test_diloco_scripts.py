@@ -162,10 +162,9 @@ def test_a_rhythm_ends_with_its_last_step(sync: tuple[str, dict[str, Any]]) -> N
     def train(store: kv.KVStore) -> None:
         values = {"w": np.zeros(3, np.float32)}
         store.init("w", values["w"])
-        for step in (rhythm := store.rhythm(9)):
+        for _ in (rhythm := store.rhythm(9)):
             rhythm.exchange(values)
-            if step == 2:
-                break
+            break  # after the first step, as halos plans few more for a slow worker
         for _ in (rhythm := store.rhythm(4)):
             rhythm.exchange(values)
         with pytest.raises(GeomxError, match="give rhythm the steps of all epochs together"):
