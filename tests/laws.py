@@ -1,16 +1,19 @@
-"""Helpers for tests of simulated training: networks, workloads, reference results, expected bytes,
-and an observer of events."""
+"""Helpers for tests of training: networks, workloads, reference results, expected bytes, an
+observer of events, and the workers of a cluster in this process."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import geomx
+from geomx.kv.local import LocalCluster
+from geomx.live.member import Member
 from geomx.plugin.registry import Registry
 from geomx.results.results import Results
 from geomx.workload import Layer, TensorSpec, Workload
@@ -178,3 +181,18 @@ def registry_with(**plugins: tuple[str, Any]) -> Registry:
     registry = Registry.discover()
     registry.ask(types.SimpleNamespace(__name__="stranger", geomx_register=geomx_register))
     return registry
+
+
+def by_all_workers(cluster: LocalCluster, act: Callable[[Member], Any]) -> list[Any]:
+    """Run `act` for all workers concurrently, and close the cluster; return the results.
+
+    The first error closes it at once: the others would wait for that worker, and hide its error.
+    """
+    with ThreadPoolExecutor(len(cluster.workers)) as pool:
+        acts = [pool.submit(act, member) for member in cluster.workers]
+        try:
+            for each in as_completed(acts):
+                each.result()
+        finally:
+            cluster.close()
+    return [each.result() for each in acts]

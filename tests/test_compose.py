@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -101,10 +102,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 # Chance is 0.10 for ten digits (standard deviation 0.02 on 360 samples). Measured after 20
 # iterations with 21 seeds: medians of 0.6 to 0.9; of 0.4 to 0.7 with strong compression, if blocks
 # arrive a round late, and with asynchronous parties. One in ten seeds of the worst of these
-# combinations stays below 0.3, so they may learn with a later seed.
+# combinations stays below 0.3; then the median of several seeds counts.
 LEARNS = 0.5
 LEARNS_SLOWLY = 0.3
-SEEDS = 4
+SEEDS = 5
 SLOW = {"bisparse", "mpq", "twobit", "sparseloco", "demo", "powersgd", "dgt", "mixedsync"}
 
 LOSSLESS = {"p3", "multigps"}
@@ -171,10 +172,10 @@ def learns_or_is_refused(sync: str, accel: tuple[str, ...], trained: Build, seed
         return
     slow = bool(SLOW & {sync, *accel})
     reached = [results.summary["accuracy"]["final"]]
-    while slow and reached[-1] < LEARNS_SLOWLY and len(reached) < SEEDS:
-        another = trained(sync, accel, seed + len(reached))
-        reached.append(another.summary["accuracy"]["final"])
-    assert reached[-1] >= (LEARNS_SLOWLY if slow else LEARNS), (*note, reached)
+    if slow and reached[0] < LEARNS_SLOWLY:
+        others = (trained(sync, accel, seed + later) for later in range(1, SEEDS))
+        reached += [other.summary["accuracy"]["final"] for other in others]
+    assert median(reached) >= (LEARNS_SLOWLY if slow else LEARNS), (*note, reached)
 
     # Sizes without numerics equal the sizes that are sent.
     promised = trained(sync, accel, seed, numerics=False).summary

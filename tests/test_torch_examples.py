@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 
 from geomx import kv
 from geomx.kv.local import LocalCluster, unshaped
+from tests.laws import by_all_workers
 
 pytestmark = pytest.mark.slow
 
@@ -81,11 +81,9 @@ def test_readmes_three_lines_train_in_every_data_centre(
         mine.store.close()
         return values
 
-    with ThreadPoolExecutor(len(cluster.workers)) as pool:
-        for values in pool.map(worker, cluster.workers):
-            for value, wanted in zip(values, expected, strict=True):
-                assert torch.allclose(value, wanted, rtol=0, atol=1e-4)
-    cluster.close()
+    for values in by_all_workers(cluster, worker):
+        for value, wanted in zip(values, expected, strict=True):
+            assert torch.allclose(value, wanted, rtol=0, atol=1e-4)
     unmoved = run_lines(before[:1], seed, lock)
     assert not torch.allclose(expected[0], unmoved[0], rtol=0, atol=1e-2)
 

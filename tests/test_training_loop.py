@@ -7,7 +7,6 @@ import importlib
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
@@ -35,7 +34,7 @@ from geomx.plugin.sync import SyncPolicy, WorkerSync
 from geomx.training.pace import Pace
 from geomx.training.steps import UNKNOWN, Report, Steps
 from geomx.workload import Workload
-from tests.laws import Build
+from tests.laws import Build, by_all_workers
 from tests.ledger import LATE_S, MODULE, Schedule, completed, expected, installed, schedules
 
 PARTIES = {"east": 2, "west": 1}
@@ -203,16 +202,6 @@ def of_sizes(elements: tuple[int, ...]) -> Workload:
     return Registry.discover().workload("synthetic", options(plain(elements=list(elements))))
 
 
-def everyone(spec: Spec, train: Callable[[Member], None]) -> None:
-    """Train all workers of a cluster in this process concurrently."""
-    cluster = LocalCluster(spec)
-    try:
-        with ThreadPoolExecutor(len(cluster.workers)) as pool:
-            list(pool.map(train, cluster.workers))
-    finally:
-        cluster.close()
-
-
 def live(schedule: Schedule, folder: Path) -> None:
     """Run the schedule as a live experiment."""
 
@@ -222,7 +211,7 @@ def live(schedule: Schedule, folder: Path) -> None:
         member.loop.leave()
         member.wait_stopped()
 
-    everyone(spec(schedule), train)
+    by_all_workers(LocalCluster(spec(schedule)), train)
 
 
 def scripts(
@@ -237,7 +226,8 @@ def scripts(
         train(store)
         store.close()
 
-    everyone(replace(unshaped(parties or PARTIES), sync=schedule.sync), join)
+    job = replace(unshaped(parties or PARTIES), sync=schedule.sync)
+    by_all_workers(LocalCluster(job), join)
 
 
 def numpy_scripts(schedule: Schedule, _: Path) -> None:

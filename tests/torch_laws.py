@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,8 @@ import pytest
 
 from geomx import kv
 from geomx.kv.local import LocalCluster, unshaped
+from geomx.live.member import Member
+from tests.laws import by_all_workers
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
@@ -77,22 +78,14 @@ def everyone(
     chosen = tuple((name, dict[str, Any]()) for name in accel)
     spec = replace(unshaped(parties or {"east": 2, "west": 2}), sync=sync, accel=chosen)
     cluster = LocalCluster(spec)
-    stores = [kv.KVStore(member) for member in cluster.workers]
 
-    def act(store: kv.KVStore) -> Any:
-        try:
-            result = body(store)
-        except BaseException:
-            cluster.close()  # the others would wait for this worker, and hide its error
-            raise
+    def act(member: Member) -> Any:
+        store = kv.KVStore(member)
+        result = body(store)
         store.close()
         return result
 
-    try:
-        with ThreadPoolExecutor(len(stores)) as pool:
-            return list(pool.map(act, stores))
-    finally:
-        cluster.close()
+    return by_all_workers(cluster, act)
 
 
 def shared(make: Make, seed: int, count: int = 4, **options: Any) -> Body:
