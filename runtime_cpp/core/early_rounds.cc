@@ -105,6 +105,12 @@ std::vector<NodeId> ServerRole::Awaited(const SummedShard& shard) const {
   return awaited;
 }
 
+bool ServerRole::WaitsAtBarrierFor(NodeId child, const std::set<NodeId>& unanswered) const {
+  const Round barrier = BarrierOf(child);
+  return std::any_of(unanswered.begin(), unanswered.end(),
+                     [&](NodeId each) { return Present(each) && BarrierOf(each) < barrier; });
+}
+
 void ServerRole::OnTimeout(Time now) {
   while (NextTimeout() <= now) CloseOpen(Find(closing_.begin()->second), now);
 }

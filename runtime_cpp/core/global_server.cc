@@ -46,6 +46,9 @@ void GlobalServer::OnControl(NodeId peer, const Message& message, Time now) {
       if (node_.config().continues || early()) return CloseWithout(now);
       for (const auto& [id, shard] : shards_) CheckParties(id.first, shard);
       return;
+    case Kind::kBarrier:  // all workers of a party wait there
+      NoteBarrier(peer, header.round);
+      return early() ? CloseWithout(now) : void();
     case Kind::kMembers: return node_.IsChild(peer) ? OnWorkers(peer, header, now) : void();
     default: return;
   }
@@ -133,6 +136,7 @@ void GlobalServer::Initialise(const Header& header, Shard& shard, Buffer value, 
 
 void GlobalServer::Welcome(NodeId party) {
   ForgetLeft(party);
+  ForgetBarrier(party);
   node_.Renew(party);
   Await(party);
   node_.flows().BeginAnew(party);

@@ -80,6 +80,9 @@ class GlobalServer final : public ServerRole {
   void Close(Header header, Shard& shard, Time now);
   void PushEarly(NodeId peer, Header header, Shard& shard, Buffer value, Time now);
   void CloseOpen(SummedShard& shard, Time now) override { Close(shard.given, static_cast<Shard&>(shard), now); }
+  bool WillPush(NodeId child, const SummedShard& shard) const override {
+    return ServerRole::WillPush(child, shard) && !WaitsAtBarrierFor(child, shard.early->due);
+  }
   SummedShard& Find(const ShardId& id) override { return *shards_.Find(id); }
 
   // ---- rounds of each party's own ----

@@ -34,7 +34,8 @@ enum class Kind : std::uint8_t {
   kRoster,     // scheduler -> node: all members have joined; payload = the experiment
   kReady,      // node -> scheduler: connected to all peers
   kStart,      // scheduler -> node: all members are ready
-  kBarrier,    // worker -> scheduler, and its server if rounds close early: waiting at barrier `round`
+  kBarrier,    // worker -> scheduler: waiting at barrier `round`; where rounds close early, also worker ->
+               // local server -> global servers; 0: at none
   kRelease,    // scheduler -> worker: barrier `round` is complete
   kHeartbeat,  // on every connection, both ways
   kBye,        // member -> scheduler and parents: finished, leaving in good order

@@ -78,7 +78,7 @@ std::string Node::Objection(const Peers::Neighbour& sender, NodeId from, const H
 
 // Values come from above, requests and pushes from below, both from members of an overlay; initial
 // values and instructions from the master's side, and instructions from above where updates happen
-// here; only workers wait at barriers, and only the scheduler says who takes part.
+// here; only workers and parties wait at barriers, and only the scheduler says who takes part.
 bool Node::Expected(const Peers::Neighbour& sender, NodeId from, const Header& header) const {
   if (overlay_ && overlay_->Expects(from, header)) return true;
   const bool scheduler = state_.config.role == Role::kScheduler;
@@ -105,8 +105,7 @@ bool Node::Expected(const Peers::Neighbour& sender, NodeId from, const Header& h
     case Kind::kJoin:
     case Kind::kReady: return scheduler;
     case Kind::kBarrier:
-      return sender.peer->role == Role::kWorker &&
-             (scheduler || (state_.config.rounds.early && state_.config.role == Role::kServer && sender.child));
+      return scheduler ? sender.peer->role == Role::kWorker : state_.config.rounds.early && sender.child;
     case Kind::kChallenge:
     case Kind::kProof: return false;
     case Kind::kRecords: return state_.config.role == Role::kStandby && sender.parent;
@@ -299,7 +298,7 @@ NodeStats Node::stats() const {
 }
 
 void Node::Exchange(Archive& archive) {
-  archive.Name("node 5");  // the number counts changes of what follows
+  archive.Name("node 6");  // the number counts changes of what follows
   archive.Name(state_.config.name);
   archive(state_.stats, state_.losses, state_.peers, incarnations_, start_due_, late_, membership_);
   archive.Name("flows");

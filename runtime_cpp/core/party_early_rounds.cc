@@ -95,18 +95,29 @@ void Server::Give(Shard& shard, NodeId worker) {
 }
 
 void Server::ComeToBarrier(NodeId worker, Round barrier, Time now) {
-  if (!early()) return;
-  barriers_[worker] = barrier;
-  for (auto& [id, shard] : shards_) Recheck(shard, now);
+  NoteBarrier(worker, barrier);
+  if (early()) {
+    for (auto& [id, shard] : shards_) Recheck(shard, now);
+  }
+  TellBarrier();
 }
 
-bool Server::WaitsForLeaving(NodeId worker, const Shard& shard) const {
-  const auto last = [this](NodeId each) {
-    const auto found = barriers_.find(each);
-    return found == barriers_.end() ? 0 : found->second;
-  };
-  const auto holds = [&](NodeId each) { return Present(each) && last(each) < last(worker); };
-  return std::any_of(shard.leaving.begin(), shard.leaving.end(), holds);
+void Server::TellBarrier() {
+  if (!node_.config().rounds.early || PresentChildren() == 0) return;
+  Round least = UINT32_MAX;
+  for (const NodeId child : node_.config().children) {
+    if (Present(child)) least = std::min(least, BarrierOf(child));
+  }
+  if (least == told_) return;
+  for (const auto& [id, shard] : shards_) {
+    if (least > 0 && Workers(shard) > 0) return;
+  }
+  told_ = least;
+  for (const NodeId parent : node_.config().parents) {
+    Message message = ControlMessage(Kind::kBarrier, {}, least);
+    message.header.priority = INT32_MIN;  // after queued contributions
+    node_.Send(parent, std::move(message));
+  }
 }
 
 bool Server::CanPush(NodeId worker) const {
@@ -128,7 +139,6 @@ void Server::NoteLack(NodeId worker, const ShardId& shard, Time now) {
 }
 
 void Server::ForgetPushes(NodeId worker, Time now) {
-  barriers_.erase(worker);
   for (auto& [id, shard] : shards_) {
     shard.early->Forget(worker);
     std::erase(shard.answered, worker);

@@ -5,6 +5,20 @@
 
 namespace geomx {
 
+void Server::OnMember(NodeId member, bool back, Time now) {
+  if (!node_.IsChild(member)) return;
+  if (back) {
+    ForgetLeft(member);
+    ForgetBarrier(member);
+    Await(member);
+    if (early()) ForgetPushes(member, now);
+  } else {
+    CloseWithout(member, now);
+  }
+  TellBarrier();
+  TellPolicy();
+}
+
 void Server::TellPolicy() {
   const auto& children = node_.config().children;
   policy_->OnMembers(PresentChildren(), static_cast<std::uint32_t>(children.size()));
@@ -17,6 +31,7 @@ void Server::CloseWithout(NodeId child, Time now) {
   }
   if (PresentChildren() > 0) return;
   apart_ = true;
+  told_ = 0;
   undecided_.clear();
   TellParents(0);
 }

@@ -53,18 +53,6 @@ void Server::OnControl(NodeId peer, const Message& message, Time now) {
   }
 }
 
-void Server::OnMember(NodeId member, bool back, Time now) {
-  if (!node_.IsChild(member)) return;
-  if (back) {
-    ForgetLeft(member);
-    Await(member);
-    if (early()) ForgetPushes(member, now);
-  } else {
-    CloseWithout(member, now);
-  }
-  TellPolicy();
-}
-
 void Server::ListWaits(Waits& waits) const {
   for (const auto& [id, shard] : shards_) {
     const Key key = id.first;
@@ -85,7 +73,7 @@ void Server::ListWaits(Waits& waits) const {
 
 void Server::Exchange(Archive& archive) {
   ExchangeCommon(archive);
-  archive(rejoined_, apart_, begun_, undecided_, first_, barriers_);
+  archive(rejoined_, apart_, begun_, undecided_, first_, told_);
   ExchangeSpecs(archive, optimizers_);
   archive.Entries(shards_, node_.config());
   for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizers_[shard.parent], id.first);
@@ -179,6 +167,7 @@ void Server::Bye(NodeId peer, Time now) {
     }
     if (!node_.config().rounds.workers_together) SendMove(shard, now);
   }
+  TellBarrier();
   if (left().size() == node_.config().children.size()) node_.membership().TellFinished();
 }
 
@@ -231,7 +220,10 @@ void Server::Close(Header header, Shard& shard, Time now) {
     partial->above = returned ? 0 : shard.global_round + 1;
     node_.Emit(std::move(*partial));
   }
-  if (returned) return Deliver(header, shard, sum, now);
+  if (returned) {
+    Deliver(header, shard, sum, now);
+    return TellBarrier();
+  }
   if (node_.config().rounds.step_first && !Step(header, shard, *parent, merge_count, *sum)) return;
   shard.escalated = true;
   shard.parent = *parent;
@@ -239,6 +231,7 @@ void Server::Close(Header header, Shard& shard, Time now) {
   header.merge_count = merge_count;
   header.round = ++shard.global_round;
   node_.Send({&*parent, 1}, {header, sum->empty() ? nullptr : sum->data(), sum}, now);
+  TellBarrier();
 }
 
 bool Server::Step(const Header& header, Shard& shard, NodeId parent, std::uint32_t workers, Buffer& sum) {

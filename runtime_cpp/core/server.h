@@ -116,11 +116,12 @@ class Server final : public ServerRole {
   // What `worker` pushed before it was lost is not to be answered.
   void ForgetPushes(NodeId worker, Time now);
   void ComeToBarrier(NodeId worker, Round barrier, Time now);
-  // Whether `worker` waits at a barrier for one that waits for the answer to its last push of the shard. That
-  // push is answered when no worker will push again, so both would wait for ever.
-  bool WaitsForLeaving(NodeId worker, const Shard& shard) const;
+  // Tells the global servers at which barrier all workers of the party wait, as soon as nothing of theirs is left
+  // to be sent.
+  void TellBarrier();
+  // Last pushes are answered when no worker will push again.
   bool WillPush(NodeId child, const SummedShard& shard) const override {
-    return ServerRole::WillPush(child, shard) && !WaitsForLeaving(child, static_cast<const Shard&>(shard));
+    return ServerRole::WillPush(child, shard) && !WaitsAtBarrierFor(child, static_cast<const Shard&>(shard).leaving);
   }
   // Not while it returns and waits for the answer to a round that was closed without it: it trains with all
   // values. A round that waited for it could be what the other parties, and so that answer, wait for.
@@ -187,7 +188,7 @@ class Server final : public ServerRole {
   bool apart_ = false;  // no worker takes part: other parties continue without this one
   std::set<NodeId> undecided_;  // global servers that have not said yet from which round on it takes part again
   Round first_ = 0;             // the latest round that the others have said
-  std::map<NodeId, Round> barriers_;  // the last that each worker came to, with a round policy
+  Round told_ = 0;  // the barrier that the global servers have been told of
   // What CanPush is about: shards by worker, of which those at the end may have been answered. No journal has it:
   // a local server keeps one only where all wait for lost members.
   mutable std::map<NodeId, std::vector<ShardId>> lacks_;

@@ -218,6 +218,16 @@ class ServerRole : public RoleLogic {
     (void)child;
     return true;
   }
+  // Notes at which barrier a child waits, which all others have to come to; 0: at none.
+  void NoteBarrier(NodeId child, Round barrier) { barriers_[child] = barrier; }
+  Round BarrierOf(NodeId child) const {
+    const auto found = barriers_.find(child);
+    return found == barriers_.end() ? 0 : found->second;
+  }
+  void ForgetBarrier(NodeId child) { barriers_.erase(child); }
+  // Whether `child` waits at a barrier for one of these, whose pushes are unanswered. A round that waited for
+  // `child`, on which such an answer depends, would wait for ever.
+  bool WaitsAtBarrierFor(NodeId child, const std::set<NodeId>& unanswered) const;
   // Closes a round that has contributions.
   virtual void CloseOpen(SummedShard& shard, Time now) = 0;
   virtual SummedShard& Find(const ShardId& id) = 0;
@@ -256,7 +266,7 @@ class ServerRole : public RoleLogic {
 
   // What all servers keep besides their shards, and a shard's part of it.
   void ExchangeCommon(Archive& archive) {
-    archive(admission_, asks_states_, loading_, left_, first_rounds_, returning_, closing_);
+    archive(admission_, asks_states_, loading_, left_, first_rounds_, returning_, closing_, barriers_);
     if (early()) node_.config().round_policy->Exchange(archive);
   }
   static void ExchangeShard(Archive& archive, SummedShard& shard, const std::optional<OptimizerSpec>& spec,
@@ -299,6 +309,7 @@ class ServerRole : public RoleLogic {
   std::map<NodeId, Round> first_rounds_;  // of children that have come back
   std::set<NodeId> returning_;            // of these, those that have not contributed since
   std::set<std::pair<Time, ShardId>> closing_;  // open rounds, by the times at which they close
+  std::map<NodeId, Round> barriers_;      // at which children wait, where rounds close early
 };
 
 }  // namespace geomx

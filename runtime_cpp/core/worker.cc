@@ -141,10 +141,15 @@ void Worker::Request(Key key, Time) {
 }
 
 void Worker::Barrier(Time) {
-  Message message = ControlMessage(Kind::kBarrier, {}, ++barriers_);
-  node_.Send(*node_.config().scheduler, Message(message));
+  node_.Send(*node_.config().scheduler, ControlMessage(Kind::kBarrier, {}, ++barriers_));
+  TellServer(barriers_);
+}
+
+void Worker::TellServer(Round barrier) {
+  if (!node_.config().rounds.early) return;
+  Message message = ControlMessage(Kind::kBarrier, {}, barrier);
   message.header.priority = INT32_MIN;  // after queued pushes, which the server must count first
-  if (node_.config().rounds.early) node_.Send(node_.config().parents.front(), std::move(message));
+  node_.Send(node_.config().parents.front(), std::move(message));
 }
 
 void Worker::Command(const std::string& text, Time, bool unless_given) {
@@ -316,63 +321,6 @@ void Worker::Describe(Digest& digest) const {
   }
 }
 
-void Worker::Exchange(Archive& archive) {
-  archive(barriers_, released_, asks_states_, unanswered_);
-  std::uint64_t count = tensors_.size();
-  archive(count);
-  auto next = tensors_.begin();
-  for (std::uint64_t i = 0; i < count; ++i) {
-    Key key = archive.loading() ? 0 : (*next).first;
-    archive(key);
-    Exchange(archive, archive.loading() ? *tensors_.TryEmplace(key).first : (*next).second);
-    if (!archive.loading()) ++next;
-  }
-}
-
-void Worker::Exchange(Archive& archive, Tensor& tensor) const {
-  std::vector<ShardInfo> shards;
-  if (tensor.shards) shards = *tensor.shards;
-  archive(shards);
-  if (archive.loading()) {
-    if (shards.empty()) throw StateError("a tensor without shards");
-    const ShardInfo last = shards.back();
-    try {
-      tensor.shards = Cut(last.key, last.offset + last.elements, std::move(shards));
-    } catch (const std::invalid_argument& error) {
-      throw StateError(error.what());
-    }
-  }
-  archive(tensor.missing, tensor.submitted, tensor.sent, tensor.complete, tensor.reached, tensor.made, tensor.waiting,
-          tensor.has_value, tensor.absent);
-  tensor.arrived.Exchange(archive, static_cast<std::uint32_t>(tensor.shards->size()));
-  bool full = tensor.content != nullptr;
-  archive(full);
-  if (!full) return;
-  Content& content = tensor.Contents();
-  if (!content.borrowed.empty()) Archive::CannotTell("a value in the memory of its messages");
-  archive(content.value, content.encoded);
-  std::uint64_t queued = content.queue.size();
-  archive(queued);
-  auto push = content.queue.begin();
-  for (std::uint64_t i = 0; i < queued; ++i) {
-    Exchange(archive, archive.loading() ? content.queue.emplace_back() : *push++, tensor.elements());
-  }
-}
-
-void Worker::Exchange(Archive& archive, Push& push, std::uint64_t elements) {
-  if (push.device) Archive::CannotTell("a push from a device");
-  bool there = push.value != nullptr;
-  archive(push.loss, push.last, push.absent, push.made, there);
-  if (!there) return;
-  const auto copy = std::make_shared<Buffer>();
-  if (!archive.loading()) copy->assign(push.value, push.value + elements);
-  archive(*copy);
-  if (!archive.loading()) return;
-  if (copy->size() != elements) throw StateError("a push of the wrong size");
-  push.value = copy->data();
-  push.owner = copy;
-}
-
 // Without its local server a worker cannot take part in the run.
 void Worker::OnMember(NodeId member, bool back, Time now) {
   (void)now;
@@ -393,6 +341,7 @@ void Worker::OnControl(NodeId peer, const Message& message, Time now) {
   }
   if (message.header.kind == Kind::kRelease) {
     released_ = std::max(released_, message.header.round);
+    if (released_ >= barriers_) TellServer(0);
     node_.Emit({.kind = Event::Kind::kBarrier, .round = message.header.round});
   }
 }

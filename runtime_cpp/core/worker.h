@@ -109,6 +109,8 @@ class Worker final : public RoleLogic {
   void Exchange(Archive& archive) override;
 
  private:
+  // At which barrier this worker waits; 0: at none.
+  void TellServer(Round barrier);
   // Pushes that are queued, and the value that has arrived.
   struct Content {
     std::list<Push> queue;  // std::list: allocates nothing while empty

@@ -94,6 +94,32 @@ TEST(PartiesThatHaveMadeTheirLastPushAreNotWaitedFor) {
   check::CheckNoErrors(run);
 }
 
+// A party that came back after the last round of the others has nothing to push.
+TEST(ARoundDoesNotWaitForAPartyAtABarrier) {
+  const auto come = [](Node& node, Time now) { node.worker().Barrier(now); };
+  ThreeParties run(6);
+  run.PushOf(0, 2);
+  run.PushOf(1, 4, true);
+  run.Drive(2 * kSecond);
+  run.PushOf(0, 5, true);
+  run.Drive(10 * kSecond);
+  CHECK_EQ(run.Rounds(), 1u);  // one party is no quorum
+  run.Do(run.workers[2], come);
+  run.Drive(2 * kSecond);
+  CHECK_EQ(run.Rounds(), 2u);
+  CHECK(run.Holds(0, 15));
+  for (std::size_t worker = 0; worker < 2; ++worker) run.Do(run.workers[worker], come);
+  run.Drive(kSecond);
+  CHECK_EQ(run.Count(Event::Kind::kBarrier), 3u);
+  run.PushOf(0, 1);
+  run.Drive(10 * kSecond);
+  CHECK_EQ(run.Rounds(), 2u);  // that party may push again
+  run.PushOf(2, 2);
+  run.Drive(2 * kSecond);
+  CHECK_EQ(run.Rounds(), 3u);
+  check::CheckNoErrors(run);
+}
+
 TEST(ASecondPushInOneRoundIsRefusedWithAQuorumAsWell) {
   ThreeParties run(5);
   run.PushOf(0, 2);
