@@ -52,7 +52,7 @@ void Server::Recheck(Shard& shard, Time now) {
 
 void Server::Rejoin(Time now) {
   apart_ = false;
-  begun_.clear();
+  begun_.reset();
   ++rejoined_;
   TellParents(PresentChildren());
   if (MustAgree()) undecided_.insert(node_.config().parents.begin(), node_.config().parents.end());

@@ -338,7 +338,7 @@ void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now)
   const bool ahead = config.rounds.early || (config.continues && !config.rounds.together);
   if (ahead || (config.continues && header.round > shard.global_round)) {
     shard.global_round = header.round;
-    Begin(header.key, shard, policy_->PartyRounds(header.round));
+    Begin(shard, policy_->PartyRounds(header.round));
   }
   auto owned = std::make_shared<const Buffer>(std::move(value));
   policy_->Initial(header.shard_info(), *owned);
@@ -352,15 +352,16 @@ void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now)
   SendCurrent(shard, header, shard.round, shard.value, waiting, now);
 }
 
-void Server::Begin(Key key, Shard& shard, Round rounds) {
+void Server::Begin(Shard& shard, Round rounds) {
   const GlobalRounds& rules = node_.config().rounds;
   if (rules.early || !rules.together) {
-    const auto [begun, first] = begun_.emplace(rules.early ? 0 : key, rounds);
+    const bool first = !begun_.has_value();
+    if (first) begun_ = rounds;
     // The party may have lost its workers when it had completed a round of some shards only.
     for (auto& [id, other] : shards_) {
-      if (first && !rules.early && id.first == key) begun->second = std::max(begun->second, other.round);
+      if (first && !rules.early) begun_ = std::max(*begun_, other.round);
     }
-    rounds = begun->second;
+    rounds = *begun_;
   }
   shard.round = std::max(shard.round, rounds);
 }

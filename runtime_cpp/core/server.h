@@ -170,8 +170,9 @@ class Server final : public ServerRole {
   // Handles the current value that a worker has requested.
   void Initial(const Header& header, Shard& shard, Buffer value, Time now);
   // Continues after `rounds` of other parties. These may have completed more rounds of one shard than of
-  // another; workers then continue at the same round of all shards of a tensor or, with a round policy, of all.
-  void Begin(Key key, Shard& shard, Round rounds);
+  // another. Where that may be more than one, workers continue at the same round of all: one that comes back takes
+  // part from the same round of all shards on, too.
+  void Begin(Shard& shard, Round rounds);
   // For reports: the round is over.
   void NoteNext(Shard& shard, Time now) {
     times_.Move(shard.phase, shard.last ? RoundPhase::kNone : RoundPhase::kCompute, now);
@@ -184,7 +185,7 @@ class Server final : public ServerRole {
   std::map<NodeId, std::optional<OptimizerSpec>> optimizers_;
   FlatMap<ShardId, Shard, ShardHash> shards_;
   std::uint32_t rejoined_ = 0;  // how often; marks requests and their answers
-  std::map<Key, Round> begun_;  // by tensor, or for all: where it continues since the last return, by its first value
+  std::optional<Round> begun_;  // where it continues since the last return, by its first value
   bool apart_ = false;  // no worker takes part: other parties continue without this one
   std::set<NodeId> undecided_;  // global servers that have not said yet from which round on it takes part again
   Round first_ = 0;             // the latest round that the others have said

@@ -104,13 +104,13 @@ void World::CheckReturn(NodeId server, NodeId from, const Header& header) {
   if (header.kind == Kind::kPush && header.slice + 1 == header.slices) {
     Expect(server, admissions_.OnPush(server, from, header));
   } else if (header.kind == Kind::kPullRequest) {
-    admissions_.OnRequest(server, from);
+    admissions_.OnRequest(server, from, header);
   } else if (header.kind == Kind::kValue && (header.flags & kPlain) != 0) {
     admissions_.OnValue(server, header.round);
   } else if (global && from != kScheduler && header.kind == Kind::kMembers && header.merge_count > 0 &&
              header.round == 0) {
     admissions_.OnBack(server, from);
-    if (header.key != 0) admissions_.OnRequest(server, from);
+    if (header.key != 0) admissions_.OnRequest(server, from, header);
   }
 }
 

@@ -207,6 +207,25 @@ TEST(a_party_that_begins_late_continues_at_the_same_round_of_all_shards_of_a_ten
   }
 }
 
+// The others had pushed one tensor twice before the party requested it. A worker that comes back takes part from the
+// same round of all tensors on, so it could wait for a value of one for ever, and a round of the other for it.
+TEST(a_party_that_begins_late_continues_at_the_same_round_of_all_tensors) {
+  PartyOfOne party;
+  for (const Round round : {0u, 2u}) {
+    const auto of = [key = Key{round / 2}](Message message) {
+      message.header.key = key;
+      return message;
+    };
+    party.server.Hear(party.worker, of(check::Ask(0, 10, 0)));
+    Message value = of(Transfer(Kind::kValue, party.global, round, 10));
+    value.header.flags = kPlain;
+    value.header.merge_count = party.server.Says(party.global, Kind::kPullRequest).front().merge_count;
+    party.server.Hear(party.global, std::move(value));
+  }
+  CHECK((party.Given() == Rounds{0, 0}));
+  CHECK(party.server.errors.empty());
+}
+
 // The party had lost its worker between its pushes of two shards; the push of one was never applied.
 TEST(a_party_that_returns_continues_at_the_same_round_of_all_shards_of_a_tensor) {
   PartyOfOne party;
