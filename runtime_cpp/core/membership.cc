@@ -142,12 +142,15 @@ bool Membership::IsDispensable(NodeId id) const {
   return continues || role_->Dispensable(id);
 }
 
+Time Membership::Bearable(NodeId peer) const {
+  return std::max(state_.config.failure_timeout, IsDispensable(peer) ? 0 : state_.config.patience);
+}
+
 void Membership::LookForSilence(Time now) {
   std::vector<std::pair<NodeId, std::string>> lost;
   for (auto& [id, contact] : contacts_) {
     const Time silence = now - contact.heard;
-    const Time patience = IsDispensable(id) ? 0 : state_.config.patience;
-    const Time bearable = std::max(state_.config.failure_timeout, patience);
+    const Time bearable = Bearable(id);
     if (silence <= state_.config.failure_timeout || contact.lost) continue;
     contact.lost = silence > bearable;
     if (!contact.suspect) ++suspicions_[id];

@@ -92,6 +92,8 @@ class Membership {
     const auto found = suspicions_.find(peer);
     return found == suspicions_.end() ? 0 : found->second;
   }
+  // How long `peer` may be silent before it counts as lost.
+  Time Bearable(NodeId peer) const;
   // Time since the last message from `peer`; 0 if it is not watched.
   Time Silence(NodeId peer, Time now) const;
 

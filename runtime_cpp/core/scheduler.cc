@@ -128,7 +128,7 @@ class Scheduler final : public RoleLogic {
       if (node_.stopped() || !dead_.empty()) continue;
       const auto silence = [&](NodeId id) { return node_.membership().Silence(id, now); };
       const NodeId silent = silence(link->one) > silence(link->other) ? link->one : link->other;
-      if (silence(silent) > node_.config().failure_timeout / 2) {
+      if (silence(silent) > node_.membership().Bearable(silent) / 2) {
         DeclareDead(*node_.FindPeer(silent), link->reason, now);
         continue;
       }

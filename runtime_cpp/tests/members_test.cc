@@ -393,6 +393,33 @@ TEST(ReportsOfEarlierProcessesDoNotCount) {
   CHECK_EQ(back, 1u);
 }
 
+// With logs, a global server that was killed resumes. Until then it is silent, and the end of one of its connections
+// is no reason to lose it.
+TEST(AServerThatMayResumeIsWaitedFor) {
+  Plan plan;
+  plan.continues = true;
+  plan.heartbeat_interval = kSecond;
+  plan.patience = 60 * kSecond;
+  const Cluster cluster(1, plan);
+  Scheduler scheduler(cluster, {});
+  Node& node = scheduler.node();
+  const NodeId global = cluster.globals.front(), server = cluster.servers.back();
+  node.membership().Start(1);
+  const auto report = ControlMessage(Kind::kDead, {node.FindPeer(global)->name, "silence"}, kLinkEnded);
+  for (Time now = kSecond; now <= 5 * kSecond; now += kSecond) {
+    for (const Peer& peer : node.config().peers) {
+      if (peer.id != global) node.Hear(peer.id, now);
+    }
+    if (now == 4 * kSecond) scheduler.Say(server, report);
+    node.HandleTimeout(now);
+  }
+  while (const auto event = node.PollEvent()) {
+    CHECK(event->kind != Event::Kind::kDead);
+    if (event->kind == Event::Kind::kGone) CHECK_EQ(event->peer, server);  // the run needs it less
+  }
+  CHECK(node.IsAway(server));
+}
+
 // Barriers do not wait for workers whose server is lost, and these do not count in place of others.
 TEST(BarriersWaitForWorkersWhoseServerIsThere) {
   Plan plan;
