@@ -490,10 +490,10 @@ class LinkModel:
     window of each; payload bytes per byte; loss per packet; round trip, jitter and queue in
     nanoseconds (no queue: no datagram is dropped for being late); what routers do with datagrams:
     priority (serve them last) or fifo; its share of an edge, and the classes of its reliable lane and of
-    datagrams, lower ones of which go first.
+    datagrams, lower ones of which go first; bytes of acknowledgements on the way back per byte of TCP.
     """
 
-    def __init__(self, path: Sequence[int], reverse: Sequence[int], congestion: str = 'bbr', streams: int = 1, window_limit: float = 2750000.0, efficiency: float = 0.9653333333333334, loss: float = 0.0, rtt_ns: int = 0, jitter_ns: int = 0, queue_ns: int | None = None, queueing: str = 'priority', weight: float = 1.0, priority_class: int = 0, datagram_class: int = 1) -> None: ...
+    def __init__(self, path: Sequence[int], reverse: Sequence[int], congestion: str = 'bbr', streams: int = 1, window_limit: float = 2750000.0, efficiency: float = 0.9653333333333334, loss: float = 0.0, rtt_ns: int = 0, jitter_ns: int = 0, queue_ns: int | None = None, queueing: str = 'priority', weight: float = 1.0, priority_class: int = 0, datagram_class: int = 1, ack_share: float = 0.0) -> None: ...
 
 def fluid_transfers(model: str, schedules: Sequence[BandwidthSchedule], delays_s: Sequence[float], paths: Sequence[Sequence[int]], reverses: Sequence[Sequence[int]], losses: Sequence[float], route: Sequence[int], bytes: Sequence[float], starts_s: Sequence[float]) -> list[float]:
     """
@@ -899,7 +899,8 @@ class FabricModel:
     def connection(self, connection: int) -> tuple:
         """
         Return (kind, nodes at its ends, edges, edges back, round trip in ns, efficiency, weight,
-        class, congestion control, first window, largest window, rate limit); a transfer has no nodes.
+        class, congestion control, first window, largest window, rate limit, bytes of acknowledgements per
+        byte); a transfer has no nodes.
         """
 
     def left(self, connection: int, arrives: bool, lost: bool, now_ns: int) -> None:

@@ -161,6 +161,21 @@ def test_the_default_queueing_depends_on_the_emulation() -> None:
         experiment("tcp.queueing=red")
 
 
+@pytest.mark.slow
+def test_acknowledgements_depend_on_the_emulation() -> None:
+    """The shaper emulates a network that none cross: one of 52 bytes per two full segments."""
+    for words, expected in (
+        ((), None),
+        (("emulate=netns",), 52 / 3000),
+        (("emulate=none", "tcp.congestion=cubic"), 52 / 3000),
+        (("emulate=netns", "tcp.ack_share=0"), 0.0),
+        (("tcp.ack_share=0.01",), 0.01),
+    ):
+        assert experiment(*words).tcp.ack_share == expected
+    with pytest.raises(ConfigError, match=r"tcp\.ack_share=2"):
+        experiment("tcp.ack_share=2")
+
+
 def test_the_header_contains_the_experiment() -> None:
     needs("hfa", "p3", "dgt")
     header = experiment("+sync=hfa", "+accel=[p3,dgt]", "seed=5").header()

@@ -293,6 +293,12 @@ def test_parallel_streams_need_the_shaper(capsys: pytest.CaptureFixture[str]) ->
     assert "tcp.streams=2" in complaint
 
 
+def test_the_shaper_has_no_acknowledgements(capsys: pytest.CaptureFixture[str]) -> None:
+    complaint = refusal(["mode=live", "tcp.ack_share=0.02"], capsys)
+    assert "tcp.ack_share=0.02" in complaint
+    assert "emulate=shaper" in complaint
+
+
 @pytest.mark.slow
 @needs_namespaces
 def test_namespaces_do_not_support_priority_queueing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,14 +61,17 @@ def acts(world: World) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("disturbed", [False, True])
+@pytest.mark.parametrize("emulate", ["shaper", "netns"])
 @pytest.mark.parametrize("accel", [[], [("dgt", {})]])
 def test_the_reference_simulates_runs_as_the_native_model_does(
-    simulate: Build, network: Build, sized: Build, disturbed: bool, accel: list[Any]
+    simulate: Build, network: Build, sized: Build, disturbed: bool, emulate: str, accel: list[Any]
 ) -> None:
     wan = network(1, 2, mbps=50, delay_ms=15, loss=0.001)
     wan["outages"] = [{"site": "party1", "start_s": 0.1, "end_s": 0.25}]
     workload = sized(200_000, 50, 30_000)
-    more = {"programs": (Program("program", program),)} if disturbed else {}
+    more: dict[str, Any] = {"emulate": emulate}
+    if disturbed:
+        more["programs"] = (Program("program", program),)
     fluid, reference = (
         simulate(wan, workload, accel=accel, iterations=4, sim=SimOptions(wan=name), **more)
         for name in ("fluid", "reference")

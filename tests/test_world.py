@@ -14,7 +14,7 @@ import geomx
 from geomx.errors import ConfigError, GeomxError, PluginError
 from geomx.events import EdgeChanged, NodeActed, StepEnded, TransferEnded, ValueArrived
 from geomx.network.files import read_network
-from geomx.options.schema import FaultOptions
+from geomx.options.schema import FaultOptions, TcpOptions
 from geomx.scenario import read_scenario
 from geomx.sim import Transfer, World
 from tests.laws import Build, registry_with, short_form
@@ -85,6 +85,28 @@ def test_background_traffic_slows_training_as_max_min_says(
     sending = 2 * 4 * push / PAYLOAD * 8 / 80e6  # the initial values and one push
     longer = shared.results.summary["seconds"] - alone.results.summary["seconds"]
     assert longer == pytest.approx(sending / share - sending, rel=0.01)
+
+
+@pytest.mark.parametrize(("emulate", "share"), [("shaper", 0.0), ("netns", 52 / 3000)])
+def test_acknowledgements_take_their_share_of_the_way_back(
+    act: Build, emulate: str, share: float
+) -> None:
+    """Two transfers against each other; the way back of the faster one is ten times as slow."""
+    ended: list[float] = []
+
+    def program(world: World) -> None:
+        world.wan.set("party0", "hub", mbps=8)
+        for ends, size in ((("party0", "hub"), 1e6), (("hub", "party0"), 2e7)):
+            transfer = world.wan.transfer(*ends, size * PAYLOAD)
+            transfer.callbacks.append(lambda _: ended.append(world.now_s))
+
+    only = short_form(1, mbps=80, delay_ms=0)
+    equal = TcpOptions(congestion="cubic")  # under bbr, queues do not give equal shares
+    act(program, 1, iterations=400, network=only, emulate=emulate, tcp=equal)
+    rate = 1e6 / (1 + share)  # of each, if acknowledgements and data share the slow edge evenly
+    slow = 1e6 / rate
+    fast = slow + (2e7 - rate * slow) / 1e7 if share else 2.0
+    assert ended == pytest.approx([slow, fast], rel=0.01)
 
 
 @pytest.mark.parametrize(("priority", "longer_by"), [(1, 4.0), (-1, 0.0)])

@@ -46,6 +46,9 @@ def check(experiment: Experiment) -> None:
     if experiment.emulate != "shaper" and streams > 1:
         remedy = "must be 1: only emulate=shaper opens several connections per pair of nodes"
         raise ConfigError("tcp.streams", streams, remedy)
+    if experiment.emulate == "shaper" and experiment.tcp.ack_share:
+        remedy = "must be 0: no acknowledgements cross the network that emulate=shaper emulates"
+        raise ConfigError("tcp.ack_share", experiment.tcp.ack_share, remedy)
     if experiment.emulate != "netns":
         return
     why = why_no_namespaces()

@@ -67,6 +67,7 @@ def way_model(
         round(sum(queues_ms) * 1e6) if queues_ms else None,
         tcp.queueing or "priority",
         *share,
+        tcp.ack_share or 0.0,
     )
 
 

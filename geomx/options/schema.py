@@ -21,6 +21,8 @@ from geomx.options.parsing import option
 MODES = ("sim", "live", "both")
 EMULATIONS = ("shaper", "netns", "none")
 QUEUEING = ("priority", "fifo")
+ACK_SHARE = 52 / (2 * 1500)
+"""Bytes of a TCP acknowledgement with timestamps per byte of the two full segments it is about."""
 STUDIED = ("sync", "accel")
 AIMS = TO_ACCURACY, PER_ITERATION = "time_to_accuracy", "seconds_per_iteration"
 PACE = ("forward_ms", "backward_ms")
@@ -195,11 +197,18 @@ class TcpOptions:
     # marks; fifo: in the order of arrival, so senders delay them; null: fifo with emulate=netns,
     # else priority.
     queueing: Annotated[str | None, OneOf(QUEUEING)] = None
+    # Bytes of acknowledgements on the way back per byte sent, headers included. null: 0 with
+    # emulate=shaper, which sends none over the network that it emulates, else 0.0173: one of 52
+    # bytes per two segments of 1500.
+    ack_share: Annotated[float, Interval(ge=0, le=1)] | None = None
 
     def over(self, emulate: str) -> TcpOptions:
         """Return these options with null values replaced by the defaults of `emulate`."""
         queueing = self.queueing or ("fifo" if emulate == "netns" else "priority")
-        return dataclasses.replace(self, queueing=queueing)
+        ack_share = self.ack_share
+        if ack_share is None and emulate != "shaper":
+            ack_share = ACK_SHARE
+        return dataclasses.replace(self, queueing=queueing, ack_share=ack_share)
 
 
 @dataclass

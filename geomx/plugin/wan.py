@@ -53,6 +53,7 @@ class WanConnection:
         first_window_bytes: Payload bytes that may be under way at its beginning.
         window_bytes: Payload bytes that may ever be; infinite for datagrams and constant rates.
         rate_limit: Bound of its rate in payload bytes/s, of loss or a constant rate; or infinite.
+        ack_share: Bytes of acknowledgements on the edges of the way back per byte that it sends.
     """
 
     number: int
@@ -69,6 +70,7 @@ class WanConnection:
     first_window_bytes: float
     window_bytes: float
     rate_limit: float
+    ack_share: float = 0.0
 
 
 class Wire(Protocol):

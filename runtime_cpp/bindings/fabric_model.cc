@@ -55,7 +55,7 @@ class FabricModel {
     return nb::make_tuple(kind, ends, options.path, options.reverse, fabric_.network().Rtt(id),
                           options.efficiency, options.weight, options.priority_class,
                           Name(ramp.congestion), ramp.initial_window, ramp.window_limit,
-                          ramp.rate_limit);
+                          ramp.rate_limit, options.reverse_share);
   }
 
   void Left(net::ConnectionId id, bool arrives, bool lost, Time now) {
@@ -85,7 +85,8 @@ void init_fabric_model(nb::module_& m) {
       .def("edge", &FabricModel::Edge, "edge"_a, "Return an edge's bytes/s and its delay in nanoseconds.")
       .def("connection", &FabricModel::Connection, "connection"_a,
            "Return (kind, nodes at its ends, edges, edges back, round trip in ns, efficiency, weight,\n"
-           "class, congestion control, first window, largest window, rate limit); a transfer has no nodes.")
+           "class, congestion control, first window, largest window, rate limit, bytes of acknowledgements per\n"
+           "byte); a transfer has no nodes.")
       .def("left", &FabricModel::Left, "connection"_a, "arrives"_a, "lost"_a, "now_ns"_a,
            "Let the last byte of a connection's message have left.")
       .def("arrived", &FabricModel::Arrived, "connection"_a, "now_ns"_a,

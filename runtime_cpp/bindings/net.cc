@@ -138,19 +138,21 @@ Edges of the way there and back by id; the congestion control, the number of TCP
 window of each; payload bytes per byte; loss per packet; round trip, jitter and queue in
 nanoseconds (no queue: no datagram is dropped for being late); what routers do with datagrams:
 priority (serve them last) or fifo; its share of an edge, and the classes of its reliable lane and of
-datagrams, lower ones of which go first.)")
+datagrams, lower ones of which go first; bytes of acknowledgements on the way back per byte of TCP.)")
       .def(
           "__init__",
           [](LinkOptions* self, std::vector<EdgeId> path, std::vector<EdgeId> reverse,
              const std::string& congestion, int streams, double window_limit, double efficiency,
              double loss, Time rtt, Time jitter, std::optional<Time> queue,
-             const std::string& queueing, double weight, int priority_class, int datagram_class) {
+             const std::string& queueing, double weight, int priority_class, int datagram_class,
+             double ack_share) {
             if (streams < 1) throw std::invalid_argument("a link needs a stream");
             if (!(window_limit > 0.0) || !(efficiency > 0.0 && efficiency <= 1.0) ||
-                !(loss >= 0.0 && loss < 1.0) || rtt < 0 || jitter < 0) {
+                !(loss >= 0.0 && loss < 1.0) || rtt < 0 || jitter < 0 ||
+                !(ack_share >= 0.0 && ack_share <= 1.0)) {
               throw std::invalid_argument(
-                  "a link needs a window above 0, an efficiency in (0, 1], a loss in [0, 1), and a "
-                  "round trip and jitter that are not negative");
+                  "a link needs a window above 0, an efficiency in (0, 1], a loss in [0, 1), a round "
+                  "trip and jitter that are not negative, and a share of acknowledgements in [0, 1]");
             }
             new (self) LinkOptions{.path = std::move(path),
                                    .reverse = std::move(reverse),
@@ -165,12 +167,14 @@ datagrams, lower ones of which go first.)")
                                    .queueing = QueueingNamed(queueing),
                                    .weight = weight,
                                    .priority_class = priority_class,
-                                   .datagram_class = datagram_class};
+                                   .datagram_class = datagram_class,
+                                   .ack_share = ack_share};
           },
           "path"_a, "reverse"_a, "congestion"_a = "bbr", "streams"_a = 1,
           "window_limit"_a = kWindowLimit, "efficiency"_a = kPayloadShare, "loss"_a = 0.0,
           "rtt_ns"_a = 0, "jitter_ns"_a = 0, "queue_ns"_a.none() = nb::none(),
-          "queueing"_a = "priority", "weight"_a = 1.0, "priority_class"_a = 0, "datagram_class"_a = 1);
+          "queueing"_a = "priority", "weight"_a = 1.0, "priority_class"_a = 0, "datagram_class"_a = 1,
+          "ack_share"_a = 0.0);
 
   m.def(
       "fluid_transfers",

@@ -1,11 +1,73 @@
-// Weights of connections where edges are FIFO queues: a queue serves connections in proportion to what
+// Connections under bbr where edges are FIFO queues. A queue serves connections in proportion to what
 // they send into it. A connection has one weight for all its edges, namely that of the edge where it
 // meets most others.
+//
+// Acknowledgements share the queues of the way back with data, and no window slows them. So they are
+// no streams of the solver, which would slow their connection where data fill such a queue: an edge
+// offers data what the acknowledgements of the present rates leave. As rates depend on this, edges are
+// shared again until it changes no more than by kSettled.
 #include <algorithm>
+#include <cmath>
 
 #include "net/flows.h"
 
 namespace geomx::net {
+
+namespace {
+
+constexpr double kSettled = 1e-3;  // of an edge's bandwidth
+constexpr double kMostAcks = 0.95;  // of an edge's bandwidth; what is left is for data
+
+}  // namespace
+
+bool FlowNetwork::Reserves(const ConnectionOptions& options) const {
+  return fifo_ && options.reverse_share > 0.0 && options.ramp.congestion == Congestion::kBbr &&
+         options.ramp.window_limit < kInfinity;
+}
+
+void FlowNetwork::Acknowledge(const Connection& connection, bool present) {
+  const auto id = static_cast<ConnectionId>(&connection - connections_.data());
+  for (const EdgeId edge : Back(connection)) {
+    auto& ackers = queues_[edge].ackers;
+    const auto place = std::ranges::lower_bound(ackers, id);
+    if (present) {
+      ackers.insert(place, id);
+    } else {
+      ackers.erase(place);
+    }
+  }
+  NoteAcks(connection);
+}
+
+void FlowNetwork::NoteAcks(const Connection& connection) {
+  for (const EdgeId edge : Back(connection)) {
+    if (queues_[edge].noted) continue;
+    queues_[edge].noted = true;
+    reserving_.Add(edge);
+  }
+}
+
+double FlowNetwork::Acks(const Queue& queue) const {
+  double acks = 0.0;
+  for (const ConnectionId id : queue.ackers) {
+    acks += connections_[id].ack_share * solver_.rate(id);
+  }
+  return acks;
+}
+
+void FlowNetwork::Reserve() {
+  for (const EdgeId edge : reserving_) {
+    Queue& queue = queues_[edge];
+    queue.noted = false;
+    if (queue.bytes_per_s == kInfinity) continue;
+    const double acks = std::min(Acks(queue), kMostAcks * queue.bytes_per_s);
+    const double change = std::fabs(acks - queue.reserved);
+    if (change <= (acks > 0.0 ? kSettled * queue.bytes_per_s : 0.0)) continue;
+    queue.reserved = acks;
+    solver_.SetCapacity(edge, queue.bytes_per_s - acks);
+  }
+  reserving_.clear();
+}
 
 void FlowNetwork::Count(Connection& connection, bool present) {
   if (connection.counted == present || connection.ramp.options().window_limit == kInfinity) return;
@@ -19,7 +81,7 @@ double FlowNetwork::ShareOf(const Connection& connection) const {
   // and is served nearly whole, since others under bbr wait for acknowledgements there.
   double most = 0, capacity = 0, narrowest = kInfinity, upstream = kInfinity;
   for (const EdgeId edge : Path(connection)) {
-    const double here = solver_.capacity(edge);
+    const double here = queues_[edge].bytes_per_s;
     if (here < kInfinity && crossings_[edge] > most) {
       most = crossings_[edge];
       capacity = here;

@@ -21,6 +21,7 @@ EdgeId FlowNetwork::AddEdge(double bytes_per_s, Time delay) {
   if (delay < 0) throw std::invalid_argument("an edge's delay must not be negative");
   delays_.push_back(delay);
   uses_.emplace_back();
+  queues_.emplace_back().bytes_per_s = bytes_per_s;
   crossings_.push_back(0);
   return solver_.AddEdge(bytes_per_s);
 }
@@ -99,17 +100,21 @@ std::vector<Hop> FlowNetwork::Configure(Connection& connection, const Connection
     hops.push_back({edge, 1.0});
     if (edge < delays_.size()) connection.delay += delays_[edge];
   }
+  const bool reserves = Reserves(options);
   for (const EdgeId edge : options.reverse) {
-    hops.push_back({edge, options.reverse_share});
+    hops.push_back({edge, reserves ? 0.0 : options.reverse_share});
     if (edge < delays_.size()) back += delays_[edge];
   }
+  connection.ack_share = reserves ? options.reverse_share : 0.0;
   connection.edges = static_cast<std::uint32_t>(options.path.size());
-  if (connection.edges > connection.room) {
+  connection.back = reserves ? static_cast<std::uint32_t>(options.reverse.size()) : 0;
+  if (connection.edges + connection.back > connection.room) {
     connection.first_edge = static_cast<std::uint32_t>(paths_.size());
-    connection.room = connection.edges;
-    paths_.resize(paths_.size() + connection.edges);
+    connection.room = connection.edges + connection.back;
+    paths_.resize(paths_.size() + connection.room);
   }
-  std::copy(options.path.begin(), options.path.end(), paths_.begin() + connection.first_edge);
+  const auto rest = std::ranges::copy(options.path, paths_.begin() + connection.first_edge).out;
+  if (reserves) std::ranges::copy(options.reverse, rest);
   connection.rtt = options.ramp.rtt;
   if (connection.rtt == 0) {
     connection.rtt = connection.delay + (options.reverse.empty() ? connection.delay : back);
@@ -128,12 +133,14 @@ RampOptions FlowNetwork::RampOf(const Connection& connection,
 }
 
 void FlowNetwork::Occupy(const Connection& connection) {
+  if (connection.back > 0) Acknowledge(connection, true);
   for (const EdgeId edge : Path(connection)) {
     if (uses_[edge].active++ == 0) uses_[edge].since = now_;
   }
 }
 
 void FlowNetwork::Release(const Connection& connection) {
+  if (connection.back > 0) Acknowledge(connection, false);
   for (const EdgeId edge : Path(connection)) {
     if (--uses_[edge].active == 0) uses_[edge].total += now_ - uses_[edge].since;
   }
@@ -172,7 +179,14 @@ void FlowNetwork::Start(ConnectionId id, double bytes, Time now) {
 void FlowNetwork::SetCapacity(EdgeId edge, double bytes_per_s, Time now) {
   MoveTo(now);
   if (edge >= delays_.size()) throw std::invalid_argument("there is no such edge");
+  Queue& queue = queues_[edge];
+  queue.bytes_per_s = bytes_per_s;
+  queue.reserved = 0.0;
   solver_.SetCapacity(edge, bytes_per_s);
+  for (const ConnectionId id : queue.ackers) {
+    NoteAcks(connections_[id]);
+    Touch(id);  // its cap may be another
+  }
   if (delegated_) calls_.push_back({ModelCall::Kind::kEdge, edge});
 }
 
@@ -272,8 +286,10 @@ void FlowNetwork::Settle() {
         Integrate(connection);
         if (Cap(connection) != cap) Touch(id);
         connection.rate = solver_.rate(id) * connection.efficiency;
+        if (connection.back > 0) NoteAcks(connection);
         Schedule(id);
       }
+      Reserve();
     }
     for (const ConnectionId id : settling_) {
       Connection& connection = connections_[id];
@@ -340,7 +356,7 @@ void FlowNetwork::SetRate(ConnectionId id, double rate, Time now) {
 }
 
 double FlowNetwork::Load(EdgeId edge) const {
-  if (!delegated_) return solver_.Load(edge);
+  if (!delegated_) return solver_.Load(edge) + Acks(queues_.at(edge));
   double load = 0.0;
   for (ConnectionId id = 0; id < connections_.size(); ++id) {
     if (connections_[id].state != State::kBusy) continue;
@@ -374,7 +390,11 @@ Time FlowNetwork::Done(const Connection& connection) const {
 }
 
 double FlowNetwork::Cap(const Connection& connection) const {
-  return connection.ramp.RateCap() / connection.efficiency;
+  double cap = connection.ramp.RateCap() / connection.efficiency;
+  for (const EdgeId edge : Back(connection)) {
+    cap = std::min(cap, queues_[edge].bytes_per_s / connection.ack_share);
+  }
+  return cap;
 }
 
 }  // namespace geomx::net

@@ -23,7 +23,8 @@
 // after it left; the driver delivers the message.
 //
 // Where edges are FIFO queues, bbr's connections share them in proportion to the rates at which they
-// send instead of equally (fifo.cc; docs/model.md has the reasons).
+// send instead of equally, and their acknowledgements do not wait for a share (fifo.cc; docs/model.md
+// has the reasons).
 //
 // Times are integer nanoseconds and must not decrease. Skipping an event, or starting a busy
 // connection, is an error (std::logic_error). A completion is rounded up to the next nanosecond; the
@@ -49,7 +50,7 @@ using ConnectionId = std::uint32_t;
 struct ConnectionOptions {
   std::vector<EdgeId> path;              // edges in order; empty: within one host
   std::vector<EdgeId> reverse;           // the way back, for acknowledgements and for the RTT
-  double reverse_share = 0.0;            // bytes on the way back per byte sent (measured: 0.017)
+  double reverse_share = 0.0;            // bytes on the way back per byte sent
   double weight = 1.0;                   // SharingWeight(congestion, rtt)
   int priority_class = 0;                // > 0: best effort, takes what lower classes leave
   double efficiency = kPayloadShare;     // payload bytes per byte on the edges, 0 < e <= 1
@@ -147,7 +148,7 @@ class FlowNetwork {
   // Returns true if a message may leave earlier when the edge has more bandwidth, as far as is known
   // here: of a driver's own model, nothing is.
   bool Limits(EdgeId edge) const { return delegated_ || solver_.Limits(edge); }
-  double Capacity(EdgeId edge) const { return solver_.capacity(edge); }
+  double Capacity(EdgeId edge) const { return queues_.at(edge).bytes_per_s; }
   Time EdgeDelay(EdgeId edge) const { return delays_.at(edge); }
 
   // For each edge, by EdgeId: the time until `now` in which any connection had a message under way.
@@ -178,7 +179,16 @@ class FlowNetwork {
     double left = 0.0;        // payload bytes of the message at `anchor`
     Time done_at = kNever;    // the message's last byte
     Time ramp_at = kNever;    // the window's next change
+    double ack_share = 0.0;   // bytes that it reserves on its way back per byte on an edge
     std::uint32_t first_edge = 0, edges = 0, room = 0;  // of its path, in `paths_`
+    std::uint32_t back = 0;   // edges of its way back, behind those, if it reserves bytes there
+  };
+  // The bandwidth of an edge, and what acknowledgements take of it.
+  struct Queue {
+    double bytes_per_s = 0.0;
+    double reserved = 0.0;             // for acknowledgements, of this bandwidth
+    std::vector<ConnectionId> ackers;  // connections with a message whose way back crosses it, by id
+    bool noted = false;                // listed in `reserving_`
   };
   // The time that an edge was in use.
   struct Use {
@@ -190,6 +200,11 @@ class FlowNetwork {
   // Checks and applies options, but those that the ramp keeps. Returns the hops for the solver.
   std::vector<Hop> Configure(Connection& connection, const ConnectionOptions& options);
   double ShareOf(const Connection& connection) const;  // its weight at present
+  bool Reserves(const ConnectionOptions& options) const;  // its acknowledgements wait for no share
+  void Acknowledge(const Connection& connection, bool present);  // in `ackers`
+  void NoteAcks(const Connection& connection);  // its rate has changed
+  void Reserve();                               // what the rates at present need
+  double Acks(const Queue& queue) const;
   void Count(Connection& connection, bool present);  // in `crossings_`
   RampOptions RampOf(const Connection& connection, const ConnectionOptions& options) const;
   void Occupy(const Connection& connection);   // its edges, from now on
@@ -203,12 +218,17 @@ class FlowNetwork {
   std::span<const EdgeId> Path(const Connection& connection) const {
     return {paths_.data() + connection.first_edge, connection.edges};
   }
+  std::span<const EdgeId> Back(const Connection& connection) const {
+    return {paths_.data() + connection.first_edge + connection.edges, connection.back};
+  }
   Time Done(const Connection& connection) const;
   double Cap(const Connection& connection) const;  // bytes/s on the edges
 
   MaxMin solver_;                        // stream i is connection i
   std::vector<Time> delays_;
   std::vector<Use> uses_;                // by edge
+  std::vector<Queue> queues_;            // by edge
+  IdList reserving_;                     // edges
   std::vector<EdgeId> paths_;            // of all connections
   std::vector<int> crossings_;           // by edge: windowed connections over it that ever sent,
                                          // without those that are retired

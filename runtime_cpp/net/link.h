@@ -13,6 +13,8 @@
 //   queue overflow     routers queue at most `queue` seconds of traffic at the speed of the narrowest
 //                      edge: a datagram is dropped if its transfer takes longer than it would alone,
 //                      by more than that
+//   acknowledgements   a share of what the reliable lane sends takes the way back, on whose edges it
+//                      meets what is sent there
 //   packet loss        a datagram is lost if one of its packets is: 1 - (1 - p)^packets
 #pragma once
 
@@ -53,6 +55,7 @@ struct LinkOptions {
   double weight = 1.0;                 // share of an edge, relative to other links
   int priority_class = 0;              // of the reliable lane; lower ones go first
   int datagram_class = 1;              // of datagrams, where routers obey marks
+  double ack_share = 0.0;              // bytes of acknowledgements on the way back per byte of TCP
 };
 
 inline ConnectionOptions LaneOptions(const LinkOptions& link, Lane lane) {
@@ -70,6 +73,7 @@ inline ConnectionOptions LaneOptions(const LinkOptions& link, Lane lane) {
     return options;
   }
   const double streams = link.streams;
+  options.reverse_share = link.ack_share;
   options.efficiency *= 1.0 - link.loss;
   options.priority_class = link.priority_class;
   options.weight = link.weight * streams * SharingWeight(link.congestion, link.rtt);

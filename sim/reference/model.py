@@ -74,4 +74,7 @@ class ReferenceModel(WanModel):
 
 
 def _hops(connection: WanConnection) -> Mapping[int, float]:
-    return {edge.number: 1.0 for edge in connection.edges}
+    hops = {edge.number: 1.0 for edge in connection.edges}
+    for edge in connection.back if connection.ack_share else ():
+        hops[edge.number] = hops.get(edge.number, 0.0) + connection.ack_share
+    return hops

@@ -25,6 +25,12 @@ ROUNDING_NS = 1e-3
 SAME = 1e-12
 """Relative difference below which two rates are one."""
 
+SETTLED = 1e-3
+"""Share of an edge's bandwidth by which the bytes of acknowledgements may differ from those counted."""
+
+MOST_ACKS = 0.95
+"""Share of an edge's bandwidth that acknowledgements may take from data."""
+
 
 @dataclass
 class Connection:
@@ -66,8 +72,13 @@ class Connection:
         return [edge for edge, per_byte in self.hops.items() if per_byte >= 1.0]
 
     @property
+    def acks(self) -> dict[int, float]:
+        """Bytes of acknowledgements on each edge per byte that it sends."""
+        return {edge: share for edge, hop in self.hops.items() if (share := hop % 1.0) > 0.0}
+
+    @property
     def cap(self) -> float:
-        """The most that it can use now, in bytes/s on the edges."""
+        """The most that its window allows now, in bytes/s on the edges."""
         return self.tcp.cap() / self.efficiency
 
 
@@ -92,6 +103,7 @@ class ReferenceWan:
     ) -> None:
         self._env, self._left, self._rated, self._fifo = env, left, rated, fifo
         self.capacities = list(capacities)
+        self._reserved = [0.0] * len(self.capacities)  # of these, for acknowledgements
         self.connections: list[Connection] = []
         self._ending = False  # the end of this instant is scheduled
         self._wakes = 0  # only the latest one counts
@@ -111,7 +123,7 @@ class ReferenceWan:
 
     def set_capacity(self, edge: int, bytes_per_s: float) -> None:
         """Change the bandwidth of an edge from now on."""
-        self.capacities[edge] = bytes_per_s
+        self.capacities[edge], self._reserved[edge] = bytes_per_s, 0.0
         self._end_instant()
 
     def change(
@@ -156,7 +168,7 @@ class ReferenceWan:
                 connection.left, connection.rate, connection.ended = None, 0.0, False
         sending = [connection for connection in self.connections if connection.left is not None]
         while self._share(sending):
-            pass  # counting progress has opened or closed a window
+            pass  # progress has opened or closed a window, or acknowledgements take more or less
         for number, connection in enumerate(self.connections):
             if connection.left is not None:
                 self._schedule(connection)
@@ -168,18 +180,49 @@ class ReferenceWan:
             self._at(first, lambda event: self._wake(number))
 
     def _share(self, sending: Sequence[Connection]) -> bool:
-        """Set the rates; return whether a cap has changed meanwhile."""
+        """Set the rates; return whether caps, or what is left for data, have changed meanwhile."""
         caps = [connection.cap for connection in sending]
         streams = [
-            Stream(connection.hops, connection.share, cap, connection.priority_class)
-            for connection, cap in zip(sending, caps, strict=True)
+            self._stream(connection, cap) for connection, cap in zip(sending, caps, strict=True)
         ]
-        for connection, bytes_per_s in zip(sending, share(self.capacities, streams), strict=True):
+        for_data = [
+            bytes_per_s - acks if acks else bytes_per_s
+            for bytes_per_s, acks in zip(self.capacities, self._reserved, strict=True)
+        ]
+        rates = share(for_data, streams)
+        for connection, bytes_per_s in zip(sending, rates, strict=True):
             rate = bytes_per_s * connection.efficiency
             if rate == math.inf or abs(rate - connection.rate) > SAME * rate:
                 self._progress(connection)
                 connection.rate = rate
-        return caps != [connection.cap for connection in sending]
+        moved = self._reserve(sending, rates)
+        return moved or caps != [connection.cap for connection in sending]
+
+    def _reserves(self, connection: Connection) -> bool:
+        """Return whether acknowledgements take what they need: under bbr, in FIFO queues."""
+        return self._fifo and connection.tcp.bbr and connection.tcp.limit < math.inf
+
+    def _stream(self, connection: Connection, cap: float) -> Stream:
+        hops, acks = connection.hops, connection.acks
+        if acks and self._reserves(connection):
+            hops = dict.fromkeys(connection.path, 1.0)
+            cap = min(cap, *(self.capacities[edge] / per_byte for edge, per_byte in acks.items()))
+        return Stream(hops, connection.share, cap, connection.priority_class)
+
+    def _reserve(self, sending: Sequence[Connection], rates: Sequence[float]) -> bool:
+        """Take acknowledgements from what edges offer data; return whether that has changed."""
+        needed = [0.0] * len(self.capacities)
+        for connection, bytes_per_s in zip(sending, rates, strict=True):
+            if bytes_per_s > 0.0 and self._reserves(connection):
+                for edge, per_byte in connection.acks.items():
+                    needed[edge] += per_byte * bytes_per_s
+        moved = False
+        for edge, capacity in enumerate(self.capacities):
+            acks = min(needed[edge], MOST_ACKS * capacity)
+            most = SETTLED * capacity if acks > 0.0 else 0.0
+            if capacity < math.inf and abs(acks - self._reserved[edge]) > most:
+                self._reserved[edge], moved = acks, True
+        return moved
 
     def _share_of(self, connection: Connection) -> float:
         """Return what a connection has in proportion, decided where it meets most others."""
