@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from geomx.cluster import Cluster
-from geomx.errors import NodeLost
+from geomx.errors import NodeLost, PluginError
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
+from geomx.live import collector as collector_module
 from geomx.live import launcher
 from geomx.live.collector import Collector, recover
 from geomx.live.files import stem
@@ -91,6 +92,8 @@ class Failing:
     def __init__(self, started_s: float) -> None:
         self.failed_s: float | None = started_s + 0.5
 
+    gone: tuple[str, ...] = ()
+
     def __enter__(self) -> Failing:
         return self
 
@@ -123,6 +126,30 @@ def test_what_happens_after_the_failure_of_a_run_is_no_fault(
         (0.3, "lost"),
         (0.4, "reset"),
     ]
+
+
+def test_all_wait_also_if_some_nodes_are_no_process(
+    experiment: Callable[..., Experiment], two_parties: Cluster, tiny: Any, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A resumed node is idle when it says so itself."""
+    monkeypatch.setattr(collector_module, "ANSWER_S", 0.0)
+    built = experiment(two_parties, tiny)
+    (tmp_path / "nodes").mkdir()
+    notes = {node.name: Notes(stem(tmp_path, node.name)) for node in built.cluster.nodes}
+    for name, each in notes.items():
+        each.started(1.0)
+        each.idle(name != "party1/worker1")
+    collector = Collector(built, tmp_path, Recorder(tmp_path, built.header()))
+    notes["party0/worker0"].waits("an answer")
+    notes["party0/server"].recovered(2.0)
+    collector.collect()
+    collector.check(["party1/worker1"])
+    notes["party0/server"].idle(True)
+    collector.collect()
+    collector.check()
+    with pytest.raises(PluginError, match=r"party0/worker0, .* waited more than .* for an answer,"):
+        collector.check(["party1/worker1"])
 
 
 def test_a_node_recovers_from_the_kill_that_has_ended_it() -> None:

@@ -33,7 +33,7 @@ class Options:
     how: str = ""
 
 WAKING = ("again", "endless")
-MINDED = ("report", "reply", "silent", "coordinator", "process_ticks", *WAKING)
+MINDED = ("report", "reply", "silent", "picky", "coordinator", "process_ticks", *WAKING)
 
 def tell():
     """Tells the test that what follows hangs."""
@@ -100,6 +100,9 @@ class Mind:
         if self.how == "coordinator":
             forever()
         tell()
+        if self.how == "picky":  # answers the first to report alone
+            self.first = getattr(self, "first", source)
+            return [(source, [1.0])] if source == self.first else []
         return [] if self.how in ("silent", "process_ticks", *WAKING) else [(source, [1.0])]
 
 class Waking(Mind):
@@ -416,7 +419,7 @@ ORDER = r"an order of the coordinator Orders \(accel bad: geomx_overlay\)"
 
 @pytest.mark.parametrize(
     ("how", "limit_s", "what"),
-    [("silent", 1.5, ANSWER), ("no_push", 1, ORDER), ("no_pull", 1, ORDER)],
+    [("silent", 1.5, ANSWER), ("picky", 1.5, ANSWER), ("no_push", 1, ORDER), ("no_pull", 1, ORDER)],
 )
 def test_a_coordinator_that_says_nothing_in_a_live_run_is_named(
     how: str, limit_s: float, what: str, words: list[str], network_file: Build
@@ -428,6 +431,16 @@ def test_a_coordinator_that_says_nothing_in_a_live_run_is_named(
     live += [f"network={network_file(1, 1)}"]
     with pytest.raises(geomx.PluginError, match=said):
         geomx.run([*words, f"accel.bad.how={how}", *live])
+
+
+def test_a_lost_worker_does_not_hide_that_a_coordinator_says_nothing(
+    words: list[str], network_file: Build
+) -> None:
+    live = ["mode=live", "runtime.failure_timeout_s=1", f"network={network_file(1, 2)}"]
+    kill = ["faults.on_loss=continue", "scenario=[{at_s: 0.3, kill: party1/worker1}]"]
+    said = rf"party0/worker0, party1/worker0 waited more than 1 s for {ANSWER} on hub/scheduler"
+    with pytest.raises(geomx.PluginError, match=said):
+        geomx.run([*words, "accel.bad.how=picky", *live, *kill])
 
 
 def test_computing_gradients_has_no_time_limit(

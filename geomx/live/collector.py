@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -79,6 +79,7 @@ class Collector:
         self._shard_rounds = self._with_rounds = 0
         self._waiting: dict[str, str] = {}  # coordinators by the nodes that wait for them
         self._idle: set[str] = set()  # nodes that neither compute nor send
+        self._absent = set(experiment.event_schedule.by_hand)  # nodes without any process so far
         self._all_wait_since: float | None = None
         self._ended: set[str] = set()
         self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # of the latest process of each node
@@ -104,17 +105,20 @@ class Collector:
                 return
         self._left.tell()
 
-    def check(self) -> None:
+    def check(self, gone: Collection[str] = ()) -> None:
         """Check that not all workers wait because a coordinator gives no answer, or no order.
+
+        Args:
+            gone: Names of nodes that no process is, or will be.
 
         Raises:
             PluginError: All do, each for longer than ``runtime.failure_timeout_s``.
         """
-        workers = [node.name for node in self._experiment.cluster.workers]
-        left = [name for name in workers if name not in self._ended]
+        away = self._ended.union(self._absent, gone)
+        left = [node.name for node in self._experiment.cluster.workers if node.name not in away]
         consult = all(name in self._waiting for name in left)
         nodes = (node.name for node in self._experiment.cluster.nodes)
-        idle = all(name in self._idle or name in self._ended for name in nodes)
+        idle = all(name in self._idle or name in away for name in nodes)
         if not left or not self._waiting or not (consult or idle):
             self._all_wait_since = None
             return
@@ -218,10 +222,12 @@ class Collector:
 
     def _record(self, node: NodeSpec, note: Note, advance: Advance | None) -> None:
         if "started" in note:
+            self._absent.discard(node.name)
             self._started_s = note["started"] if self._started_s is None else self._started_s
             late_s = note["started"] - self._started_s if self._one_clock else 0.0
             self._late_s[node.name] = late_s
         elif "recovered" in note:
+            self._begins_anew(node)
             if self._started_s is not None:
                 self._recovered[node.name].append(note["recovered"] - self._started_s)
         elif "tensors" in note:
@@ -244,9 +250,7 @@ class Collector:
         elif "killed" in note or "resumes" in note:
             pass  # recorded from the scenario and from `recovered`
         elif "again" in note:
-            self._ended.discard(node.name)
-            self._idle.discard(node.name)
-            self._waiting.pop(node.name, None)
+            self._begins_anew(node)
         elif "member" in note:
             self._told.append((note["time_s"] + self._late_s.get(node.name, 0.0), node, note))
         elif "evaluation" in note:
@@ -259,6 +263,12 @@ class Collector:
             self._ended.add(node.name)
             if self._started_s is not None and "links" in note["end"]:
                 self._ends[node.name] = node, note["end"]
+
+    def _begins_anew(self, node: NodeSpec) -> None:
+        """Forget the waits of the process before, and its end."""
+        self._ended.discard(node.name)
+        self._idle.discard(node.name)
+        self._waiting.pop(node.name, None)
 
     def _declared(self, tensors: Sequence[Sequence[Any]]) -> None:
         """Take note of a script's tensors, by its keys; another process repeats them."""

@@ -148,6 +148,11 @@ class Job:
         """End the processes that are still running."""
         self.end()
 
+    @property
+    def gone(self) -> set[str]:
+        """Names of the nodes that no process is, or will be."""
+        return self._restarts.gone
+
     def poll(self) -> bool:
         """Monitor the processes; call it periodically.
 

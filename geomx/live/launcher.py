@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +42,11 @@ class Running(Protocol):
     """
 
     failed_s: float | None
+
+    @property
+    def gone(self) -> Collection[str]:
+        """Names of the nodes that no process is, or will be."""
+        ...
 
     def __enter__(self) -> Running: ...
 
@@ -142,7 +147,7 @@ def _run(
             try:
                 while running.poll():
                     collector.collect(advance)
-                    collector.check()
+                    collector.check(running.gone)
                     time.sleep(POLL_S)
             except BaseException:
                 ended_s = running.failed_s or time.monotonic()

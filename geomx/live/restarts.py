@@ -48,6 +48,9 @@ class Restarts:
         spec: The experiment.
         directory: Directory of the run.
         elsewhere: Whether nodes, and thus their journals, are on other machines.
+
+    Attributes:
+        gone: Names of the nodes that no process is, or will be.
     """
 
     def __init__(self, spec: Spec, directory: Path, elsewhere: bool = False) -> None:
@@ -59,7 +62,7 @@ class Restarts:
         self._due: dict[str, float] = {}
         self._began_s: dict[str, float] = {}  # start of the latest process of each restarted node
         self._alone: set[str] = set()  # global servers whose standby is lost, or took their place
-        self._gone: set[str] = set()  # nodes that are lost and will not be restarted
+        self.gone: set[str] = set()
         self._over_s = math.inf  # when the run was over
         self._orphans: dict[str, list[str]] = defaultdict(
             list
@@ -200,6 +203,7 @@ class Restarts:
         if standby is None or server.name in self._alone:
             return False
         self._alone.add(server.name)
+        self.gone.add(standby.name)  # one that takes the server's place is the server from now on
         how = f"was {_how(status)}"
         if node == server:
             told = f"{node.name} {how}: its standby, {standby.name}, takes its place"
@@ -216,7 +220,7 @@ class Restarts:
     def _lost_server(self, worker: NodeSpec) -> bool:
         """Return whether a worker ended because its server did; then it is restarted with it."""
         server = self._spec.cluster.party_of(worker).server.name
-        if server in self._gone:
+        if server in self.gone:
             return self._without(worker)
         if server in self._due:
             self._orphans[server].append(worker.name)
@@ -228,11 +232,11 @@ class Restarts:
 
     def _without(self, node: NodeSpec) -> bool:
         """Continue without a node permanently; return False if no worker would be left."""
-        self._gone.add(node.name)
+        self.gone.add(node.name)
         for name in self._orphans.pop(node.name, ()):
-            self._gone.add(name)
+            self.gone.add(name)
         return any(
-            worker.name not in self._gone and party.server.name not in self._gone
+            worker.name not in self.gone and party.server.name not in self.gone
             for party in self._spec.cluster.parties
             for worker in party.workers
         )

@@ -93,6 +93,11 @@ class RemoteJob:
         """End all nodes that are still running."""
         self.end()
 
+    @property
+    def gone(self) -> set[str]:
+        """Names of the nodes that no process is, or will be."""
+        return self._restarts.gone
+
     def poll(self) -> bool:
         """Process reports, and return whether any node is still running.
 

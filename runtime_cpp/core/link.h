@@ -134,6 +134,10 @@ class Outbox {
 
   // Messages that have left and are not known to have been received.
   std::size_t kept() const { return left_; }
+  // Whether the other end has received all numbered messages.
+  bool AllReceived() const {
+    return std::none_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.numbered; });
+  }
   // The numbered messages that the other end may not have received, oldest first.
   std::vector<const Item*> Numbered() const {
     std::vector<const Item*> numbered;

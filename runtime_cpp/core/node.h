@@ -104,6 +104,8 @@ class Node {
   std::size_t QueuedBytes(NodeId peer) const { return state_.peers.QueuedBytes(peer); }
   // Whether the next reliable message for `peer` is a heartbeat.
   bool HasHeartbeat(NodeId peer) const { return state_.peers.HasHeartbeat(peer); }
+  // Whether no message for `peer` waits but a heartbeat.
+  bool Quiet(NodeId peer) const { return state_.peers.Quiet(peer); }
   // Sets `dirty` to the peers for which messages were queued since the last call, in order of the
   // first message. Reuses the memory of `dirty`.
   void TakeDirty(std::vector<NodeId>& dirty) { state_.peers.TakeDirty(dirty); }

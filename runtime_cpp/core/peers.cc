@@ -107,6 +107,11 @@ bool Peers::HasHeartbeat(NodeId id) const {
   return found != nullptr && found->queue.HasHeartbeat();
 }
 
+bool Peers::Quiet(NodeId id) const {
+  const Neighbour* found = FindNeighbour(id);
+  return found == nullptr || found->queue.Quiet();
+}
+
 bool Peers::HasMessage(NodeId id, Lane lane) const {
   const Neighbour* found = FindNeighbour(id);
   return found != nullptr && !found->queue.Empty(lane);

@@ -84,6 +84,7 @@ class Peers {
   bool HasMessage(NodeId id, Lane lane) const;
   std::size_t QueuedBytes(NodeId id) const;
   bool HasHeartbeat(NodeId id) const;
+  bool Quiet(NodeId id) const;
   void TakeDirty(std::vector<NodeId>& dirty) {
     dirty.clear();
     dirty.swap(dirty_);

@@ -133,6 +133,7 @@ class RecordedNode {
 
   // ---- Node's functions, unchanged ----
   bool HasHeartbeat(NodeId peer) const { return node_.HasHeartbeat(peer); }
+  bool Quiet(NodeId peer) const { return node_.Quiet(peer); }
   std::optional<Event> PollEvent() { return node_.PollEvent(); }
   Time PollTimeout() const { return node_.PollTimeout(); }
   Work TakeWork() { return node_.TakeWork(); }

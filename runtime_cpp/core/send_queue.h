@@ -28,6 +28,8 @@ class SendQueue {
   bool Empty(Lane lane) const { return heap(lane).empty(); }
   // Returns true if a heartbeat is next; heartbeats leave before all other messages.
   bool HasHeartbeat() const { return !reliable_.empty() && reliable_.front().rank == 0; }
+  // Whether no message waits but a heartbeat.
+  bool Quiet() const { return reliable_.size() + best_effort_.size() == (HasHeartbeat() ? 1 : 0); }
   std::size_t queued_bytes() const { return queued_bytes_; }
 
   void Describe(Digest& digest, Digest::Level level) const;

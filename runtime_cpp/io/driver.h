@@ -137,7 +137,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void TakeOver(std::uint32_t incarnation);
   bool standing_by() const { return standby_ != nullptr; }
   std::int64_t order_due() const { return watch_.order_due(); }
-  // Whether all messages of this node had left, and were received, at the last look at its waits.
+  // Whether all messages of this node but heartbeats had left, and were received, at the last look at its waits.
   bool settled() const { return settled_; }
   // On a member of the role kStandby: where its records go, and what is called when it is to take over.
   struct Keeper {
@@ -276,7 +276,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
 
   // waits.cc
   void LookAtWaits(Time now);
-  bool AllSettled() const;
+  bool AllSettled();
   std::vector<Wait> ListWaits() const;
   std::string KeyName(Key key) const;
 

@@ -90,6 +90,7 @@ class FrameLink {
   bool empty() const { return link_.outbox.unsent() == 0; }   // all messages have left
   bool blocked() const { return link_.ready() == 0; }         // those that have not are held back
   bool settled() const { return empty() && link_.outbox.kept() == 0; }  // and were received
+  bool all_received() const { return link_.outbox.AllReceived(); }  // but what tells nothing: heartbeats
   std::size_t pending_bytes() const { return pending_bytes_; }  // of messages that have not left
   // Writes about `limit` bytes at most with one system call, encrypted by `tls` if that is not null.
   // Returns the number of bytes taken; 0 if the socket is full; -1 if the connection is

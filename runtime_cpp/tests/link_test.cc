@@ -41,6 +41,12 @@ TEST(AnOutboxKeepsUnacknowledgedMessages) {
   CHECK_EQ(outbox.unsent(), 2u);
   CHECK_EQ(outbox.At(0), 3);
   CHECK_EQ(outbox.At(1), 4);
+  CHECK(!outbox.AllReceived());
+  outbox.Leave();
+  outbox.Leave();
+  CHECK(outbox.Acknowledge(4));
+  outbox.Add(5, false);  // a heartbeat, for example
+  CHECK(outbox.AllReceived());
 }
 
 TEST(OnlyTheLatestAttemptCarriesALink) {

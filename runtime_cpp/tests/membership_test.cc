@@ -514,6 +514,7 @@ TEST(HeartbeatsAreSentOnIdleLinks) {
   CHECK(listener.node.HasMessage(Listener::kGlobal, Lane::kReliable));
   listener.Run(60 * kSecond);  // without a connection one waits, however long that lasts
   CHECK_EQ(listener.node.QueuedBytes(Listener::kGlobal), kHeaderBytes);
+  CHECK(listener.node.Quiet(Listener::kGlobal));  // which tells nothing
 }
 
 // A broken connection is not a loss while the node reconnects, before and after the start.
