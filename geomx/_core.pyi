@@ -725,7 +725,7 @@ class Fabric:
     def report_values(self, report: bool) -> None:
         """Set whether every new value at a worker creates a notice."""
 
-    def run_optimizer(self, node: int, optimizer: str, now_ns: int) -> None:
+    def run_optimizer(self, node: int, optimizer: str, unless_given: bool, now_ns: int) -> None:
         """Have all global servers run an optimizer. See Loop.run_optimizer."""
 
     def train(self, node: int, plan: TrainingPlan, pace: Pace) -> None:
@@ -1252,6 +1252,12 @@ class Loop:
         """
         The coordinator on this node for whose order an overlay waits longer than the failure timeout;
         -1: none.
+        """
+
+    @property
+    def initial_due(self) -> int:
+        """
+        The key whose initial value this global server has awaited longer than the failure timeout; -1: none.
         """
 
     @property

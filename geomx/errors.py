@@ -156,6 +156,19 @@ class NodeLost(GeomxError):  # noqa: N818 (the event's name in protocol and logs
         return type(self), (self.name, self.reason), vars(self)
 
 
+def no_initial_value(worker: str, lost: bool, tensor: str) -> str:
+    """Return the sentence that a run cannot continue without the initial value of a tensor.
+
+    Args:
+        worker: Name of the worker that gives initial values.
+        lost: Whether it was lost; else it has left the run.
+        tensor: Name of the tensor.
+    """
+    how = "was lost" if lost else "left the run"
+    what = f"it gave the initial value of {tensor}"
+    return f"{worker} {how} before {what}, without which no worker can train"
+
+
 def near(word: str, allowed: Iterable[str]) -> str:
     """Return ``did you mean X? allowed: X, Y``: the closest of `allowed`, and each of them once."""
     names = sorted(set(map(str, allowed)))

@@ -129,6 +129,14 @@ class Standing(Protocol):
         ...
 
 
+class Lives(Protocol):
+    """The processes of nodes, see `geomx.sim.members.Members`."""
+
+    def is_dead(self, node: int) -> bool:
+        """Return whether a node, by its id, has no process."""
+        ...
+
+
 class Running(Protocol):
     """One simulation; the attributes are those of `geomx.sim.simulation.Simulation`."""
 
@@ -152,6 +160,11 @@ class Running(Protocol):
     @property
     def edge_samples(self) -> Samples | None:
         """The readings of edges; None: there are none."""
+        ...
+
+    @property
+    def members(self) -> Lives | None:
+        """The processes of nodes; None if all take part in all rounds."""
         ...
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from geomx.errors import no_initial_value
 from geomx.sim.protocols import Running
 from geomx.training.pace import NS
 
@@ -20,10 +21,26 @@ def standstill(simulation: Running) -> str:
     Returns:
         The end of a sentence that starts with "the simulation".
     """
-    said = [*_coordinators(simulation), *_workers(simulation), *_servers(simulation)]
+    said = _lacking(simulation) or [
+        *_coordinators(simulation),
+        *_workers(simulation),
+        *_servers(simulation),
+    ]
     now_s = (simulation.env.now + simulation.skipped_ns) / NS
     why = "; ".join(said) if said else "no worker can continue"
     return f"came to a standstill at {now_s:.9g} s: {why}"
+
+
+def _lacking(simulation: Running) -> list[str]:
+    """Return that a first worker which is gone has not given all initial values, if so."""
+    cluster, fabric, members = simulation.experiment.cluster, simulation.fabric, simulation.members
+    first = cluster.workers[0]
+    lost = members is not None and members.is_dead(first.id)
+    servers = [node.id for node in cluster.nodes if node.role == "global_server"]
+    keys = [key for server in servers for key, number, _, _ in fabric.waits(server) if number == 0]
+    if not keys or not (lost or simulation.workers[first.id].ended):
+        return []
+    return [no_initial_value(first.name, lost, simulation.tensor_name(min(keys)))]
 
 
 def _coordinators(simulation: Running) -> Iterator[str]:

@@ -120,7 +120,7 @@ class SimulatedWorker:
     def run(self) -> Generator[simpy.Event, Any, None]:
         """Train; this is the worker's SimPy process."""
         simulation = self.simulation
-        master = self.rank == 0 and not self._returns
+        master = self.rank == 0  # if it returns, what another process of it has given stands
         self.trains = not self._returns
         if master:
             self._command()
@@ -204,7 +204,8 @@ class SimulatedWorker:
         optimizer = simulation.global_optimizer
         if optimizer is not None:
             text = optimizer_text(optimizer)
-            simulation.fabric.run_optimizer(self.spec.id, text, simulation.env.now)
+            now_ns = simulation.env.now
+            simulation.fabric.run_optimizer(self.spec.id, text, self._returns, now_ns)
 
     # ---- numerics ----
 

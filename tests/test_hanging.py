@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import geomx
+from geomx.cli import launch
 from geomx.errors import GeomxError
 from geomx.limits import rules
 from tests.laws import Build
@@ -431,6 +432,30 @@ def test_a_coordinator_that_says_nothing_in_a_live_run_is_named(
     live += [f"network={network_file(1, 1)}"]
     with pytest.raises(geomx.PluginError, match=said):
         geomx.run([*words, f"accel.bad.how={how}", *live])
+
+
+SCRIPT = """
+import numpy as np
+import geomx.kv
+store = geomx.kv.create("dist_sync")
+store.init("w", values := np.ones(3, np.float32))
+for step in (rhythm := store.rhythm(3)):
+    if rhythm.due():
+        store.push("w", values)
+        store.pull("w", values)
+        rhythm.exchanged()
+"""
+
+
+def test_scripts_too_are_told_that_a_coordinator_says_nothing(
+    words: list[str], network_file: Build, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    words = [word for word in words if not word.startswith(("workload", "runtime"))]
+    words += [f"network={network_file(1, 1)}", "runtime.failure_timeout_s=1"]
+    command = ["accel.bad.how=picky", "--", sys.executable, str(tmp_path / "train.py")]
+    with pytest.raises(geomx.PluginError, match=rf"waited more than 1 s for {ANSWER} on hub/sched"):
+        launch.main([*words, *command])
 
 
 def test_a_lost_worker_does_not_hide_that_a_coordinator_says_nothing(

@@ -8,14 +8,18 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
+import yaml
 
-from geomx.cli import launch
-from geomx.errors import NodeLost
+import geomx
+from geomx.cli import launch, simulate
+from geomx.errors import GeomxError, NodeLost
 from geomx.machines.scripts import composed_for_script
 from geomx.results.files import read_table
+from tests.laws import short_form
 from tests.test_members import NETWORK, WORKERS, participants, replay, run, words
 from tests.test_restarts import killer
 
@@ -198,3 +202,42 @@ def test_jobs_of_scripts_continue_by_default_if_possible(
     assert (experiment.faults.on_loss, experiment.faults.durable) == ("continue", "log")
     experiment, _ = composed_for_script(["faults.durable=none", f"hydra.run.dir={tmp_path}/fourth"])
     assert (experiment.faults.on_loss, experiment.faults.durable) == ("continue", "none")
+
+
+@pytest.mark.parametrize("mode", ["sim", "live"])
+def test_only_the_first_worker_gives_initial_values(mode: str, tmp_path: Path) -> None:
+    """A run ends if it is lost before that, and waits for it if it comes back."""
+    slow = {"mbps": 0.01, "delay_ms": 0.05}  # 2 KB take almost two seconds
+    (tmp_path / "slow.yaml").write_text(yaml.safe_dump(short_form(1, 1, lan=slow)))
+    given = [f"mode={mode}", f"network={tmp_path / 'slow.yaml'}", "workload=tiny", "iterations=1"]
+    given += ["faults.on_loss=continue", "runtime.failure_timeout_s=1"]
+    kill = "at_s: 0, kill: party0/worker0"
+    lost = r"party0/worker0 was lost before it gave the initial value of hidden.weight, without"
+    with pytest.raises(GeomxError, match=lost):
+        geomx.run([*given, f"scenario=[{{{kill}}}]", f"hydra.run.dir={tmp_path / 'lost'}"])
+    if mode == "live":  # where the return takes long over this LAN
+        return
+    back = f"scenario=[{{{kill}, restart_s: 0.1}}]"
+    results = geomx.run([*given, back, f"hydra.run.dir={tmp_path / 'back'}"])
+    assert {row["worker"] for row in results.iterations} == {"party0/worker0", "party1/worker0"}
+
+
+LEAVES = """
+import numpy as np
+import geomx.kv
+store = geomx.kv.create("dist_sync")
+if store.global_rank > 0:
+    store.init("w", np.zeros(3, np.float32))
+"""
+
+
+@pytest.mark.parametrize("way", [launch, simulate])
+def test_a_first_script_that_leaves_before_it_gave_initial_values_ends_the_run(
+    way: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(LEAVES)
+    (tmp_path / "network.yaml").write_text(yaml.safe_dump(short_form(1, 1)))
+    words = [f"network={tmp_path / 'network.yaml'}", "runtime.failure_timeout_s=1"]
+    words += [f"hydra.run.dir={tmp_path / 'run'}", "--", sys.executable, str(tmp_path / "train.py")]
+    with pytest.raises(GeomxError, match="party0/worker0 left the run before it gave the initial"):
+        way.main(words)

@@ -20,6 +20,7 @@ from geomx.live.exit_status import LOST
 from geomx.live.files import has_left
 from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE
+from geomx.live.long_waits import LongWaits
 from geomx.live.member import Member
 from geomx.live.metering import meter
 from geomx.live.script_record import ScriptRecord
@@ -130,8 +131,10 @@ def _join(type: str) -> KVStore:
             raise ConfigError("workload", member.spec.workload[0], remedy)
         member.wire()
         notes = Notes(Path(os.environ[NOTES]), resumed=True) if NOTES in os.environ else None
+        waits = LongWaits(member, notes) if notes is not None else None
         if notes is not None:
             member.act_notes, member.on_evaluated = notes, notes.evaluation
+            member.on_wait = notes.waits
             if member.late:
                 notes.again()
         metrics = meter(member, tls)
@@ -142,17 +145,21 @@ def _join(type: str) -> KVStore:
             first = member.node == member.spec.cluster.workers[0]
             events = StepEvents(member.spec.event_schedule, member)
             member.record = ScriptRecord(notes, member.loop, first, events.begin)
+        if waits is not None:
+            waits.begin()
     except BaseException:
         member.close()
         raise
-    store = KVStore(member, type, lambda: _close(member))
+    store = KVStore(member, type, lambda: _close(member, waits))
     if threading.current_thread() is threading.main_thread():
         signal.signal(LEAVE, lambda *_: _leave(member))
     return store
 
 
-def _close(member: Member) -> None:
+def _close(member: Member, waits: LongWaits | None) -> None:
     """Close the loop of a member, and end its record."""
+    if waits is not None:
+        waits.end()
     member.close()
     if member.record is not None:
         failed = failing() or member.loop.failure() is not None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from geomx.cluster import NodeSpec
-from geomx.errors import PluginError
+from geomx.errors import GeomxError, PluginError, no_initial_value
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.rounds import may_lack_some
@@ -78,10 +78,12 @@ class Collector:
         self.seconds = 0.0
         self._shard_rounds = self._with_rounds = 0
         self._waiting: dict[str, str] = {}  # coordinators by the nodes that wait for them
+        self._lacking: dict[str, int] = {}  # keys without initial value, by global server
         self._idle: set[str] = set()  # nodes that neither compute nor send
         self._absent = set(experiment.event_schedule.by_hand)  # nodes without any process so far
         self._all_wait_since: float | None = None
         self._ended: set[str] = set()
+        self._done: set[str] = set()  # workers that have left
         self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # of the latest process of each node
         self._recovered: dict[str, list[float]] = defaultdict(list)  # s since the start
         self._begun: dict[int, Act] = {}  # events that have begun at an iteration, by number
@@ -106,30 +108,42 @@ class Collector:
         self._left.tell()
 
     def check(self, gone: Collection[str] = ()) -> None:
-        """Check that not all workers wait because a coordinator gives no answer, or no order.
+        """Check that not all workers wait for what will not come.
+
+        This is an answer or an order that a coordinator does not give, or an initial value.
 
         Args:
             gone: Names of nodes that no process is, or will be.
 
         Raises:
-            PluginError: All do, each for longer than ``runtime.failure_timeout_s``.
+            PluginError: All wait for a coordinator, each longer than ``runtime.failure_timeout_s``.
+            GeomxError: All wait that long, and the first worker gave not all initial values.
         """
-        away = self._ended.union(self._absent, gone)
-        left = [node.name for node in self._experiment.cluster.workers if node.name not in away]
-        consult = all(name in self._waiting for name in left)
-        nodes = (node.name for node in self._experiment.cluster.nodes)
-        idle = all(name in self._idle or name in away for name in nodes)
-        if not left or not self._waiting or not (consult or idle):
+        if (stuck := self._stuck(gone)) is None:
             self._all_wait_since = None
             return
         self._all_wait_since = self._all_wait_since or time.monotonic()
-        if time.monotonic() - self._all_wait_since < ANSWER_S:
-            return
+        if time.monotonic() - self._all_wait_since >= ANSWER_S:
+            raise stuck
+
+    def _stuck(self, gone: Collection[str]) -> GeomxError | None:
+        """Return the error that all workers wait for what will not come; None: they do not."""
+        away = self._ended.union(self._absent, gone)
+        left = [node.name for node in self._experiment.cluster.workers if node.name not in away]
+        nodes = (node.name for node in self._experiment.cluster.nodes)
+        idle = all(name in self._idle or name in away for name in nodes)
+        first = self._first.name
+        if left and idle and first in away.union(self._done) and self._lacking:
+            tensor = self._tensor(min(self._lacking.values()))
+            return GeomxError(no_initial_value(first, first in gone, tensor))
+        consult = all(name in self._waiting for name in left)
+        if not left or not self._waiting or not (consult or idle):
+            return None
         limit_s = self._experiment.runtime.failure_timeout_s
         whom = next(
             self._waiting[name] for name in [*left, *self._waiting] if name in self._waiting
         )
-        raise PluginError(
+        return PluginError(
             f"{', '.join(left)} waited more than {limit_s:g} s for {whom}, and no worker computes; "
             f"runtime.failure_timeout_s={limit_s:g} is how long all workers may wait"
         )
@@ -187,8 +201,7 @@ class Collector:
             self._participation.takes_part(time_s, names[0])
         elif kind == "partial":
             key, shard, number, above, workers, late, dropped = note["about"]
-            # A script that failed early may not have told its tensors.
-            tensor = self._names.get(key, f"tensor {key}")
+            tensor = self._tensor(key)
             absent = tuple(names)
             tardy = tuple(f"{name}:{meant}" for name, meant in late)
             about = (node.name, tensor, shard, number, above, workers, absent)
@@ -237,10 +250,15 @@ class Collector:
             self._iteration(node, note, advance)
         elif "left" in note:
             self._left.left(node.name, note["left"])
+            self._done.add(node.name)
         elif "waits" in note:
             self._waiting.pop(node.name, None)
             if note["waits"]:
                 self._waiting[node.name] = note["waits"]
+        elif "lacks" in note:
+            self._lacking.pop(node.name, None)
+            if note["lacks"] >= 0:
+                self._lacking[node.name] = note["lacks"]
         elif "idle" in note:
             (self._idle.add if note["idle"] else self._idle.discard)(node.name)
         elif "begins" in note:
@@ -267,8 +285,14 @@ class Collector:
     def _begins_anew(self, node: NodeSpec) -> None:
         """Forget the waits of the process before, and its end."""
         self._ended.discard(node.name)
+        self._done.discard(node.name)
         self._idle.discard(node.name)
         self._waiting.pop(node.name, None)
+        self._lacking.pop(node.name, None)
+
+    def _tensor(self, key: int) -> str:
+        """Return the name of a tensor; a script that failed early may not have told it."""
+        return self._names.get(key, f"tensor {key}")
 
     def _declared(self, tensors: Sequence[Sequence[Any]]) -> None:
         """Take note of a script's tensors, by its keys; another process repeats them."""

@@ -142,6 +142,13 @@ class Notes:
             self.metrics.waits_for = whom
         self._write({"waits": whom})
 
+    def lacks(self, key: int) -> None:
+        """Note the key for whose initial value this global server waits beyond the limit.
+
+        -1: the wait is over.
+        """
+        self._write({"lacks": key})
+
     def idle(self, is_idle: bool) -> None:
         """Note whether this node has neither computed nor sent anything for the limit."""
         self._write({"idle": is_idle})

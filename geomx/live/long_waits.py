@@ -1,19 +1,27 @@
-"""Tells the launcher of waits by which it finds coordinators that give no orders."""
+"""Tells the launcher of waits by which it finds what will never come.
+
+These are orders and answers of coordinators, and initial values.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 
 from geomx.live.journal import Notes
 from geomx.live.member import Member
 
+LOOK_S = 0.25
+"""Seconds between two looks of a thread."""
+
 
 class LongWaits:
     """Notes that a node has waited for longer than ``runtime.failure_timeout_s``.
 
-    A node with the coordinator of an overlay notes that everything waits for its order, and every
-    node that it is idle: orders are missing only where no worker computes and nothing is under
-    way, because a coordinator may wait for reports that are still to come.
+    A node with the coordinator of an overlay notes that everything waits for its order, a global
+    server that it waits for an initial value, and every node that it is idle: orders are missing
+    only where no worker computes and nothing is under way, because a coordinator may wait for
+    reports that are still to come. Initial values may be under way likewise.
 
     Args:
         member: The node.
@@ -24,22 +32,40 @@ class LongWaits:
         self._member, self._notes = member, notes
         self._limit_s = member.spec.runtime.failure_timeout_s
         self._is_worker = member.node.role == "worker"
-        self._coordinated = bool(member.selection.coordinators(member.spec.cluster))
         self._since_s = time.monotonic()
-        self._order, self._idle = -1, False
+        self._order = self._initial = -1
+        self._idle = False
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def look(self) -> None:
         """Note what has changed; called several times within the limit."""
-        if not self._coordinated:
-            return
         if (order := self._member.loop.order_due) != self._order:
             self._order = order
             cluster, selection = self._member.spec.cluster, self._member.selection
             whom = "" if order < 0 else f"an order of {selection.coordinator(cluster, order)}"
             self._notes.waits(whom)
+        if (initial := self._member.loop.initial_due) != self._initial:
+            self._initial = initial
+            self._notes.lacks(initial)
         if (idle := self._is_idle()) != self._idle:
             self._idle = idle
             self._notes.idle(idle)
+
+    def begin(self) -> None:
+        """Look again and again, on a thread of this process, until `end`."""
+        self._thread = threading.Thread(target=self._look_often, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End that thread, if this process has it."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _look_often(self) -> None:
+        while not self._over.wait(min(LOOK_S, self._limit_s / 4)):
+            self.look()
 
     def _is_idle(self) -> bool:
         """Whether the worker has waited, and all that the node sent has arrived, for the limit."""

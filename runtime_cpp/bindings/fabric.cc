@@ -220,10 +220,11 @@ void init_fabric(nb::module_& m) {
       }, "node"_a, "key"_a, "Return the rounds that other parties have completed by that value.")
       .def("report_values", &Fabric::ReportValues, "report"_a,
            "Set whether every new value at a worker creates a notice.")
-      .def("run_optimizer", [](Fabric& self, NodeId node, const std::string& optimizer, Time now) {
-        self.node(node).worker().Command(Instruction(optimizer), now);
+      .def("run_optimizer", [](Fabric& self, NodeId node, const std::string& optimizer, bool unless_given, Time now) {
+        self.node(node).worker().Command(Instruction(optimizer), now, unless_given);
         self.Touch(node, now);
-      }, "node"_a, "optimizer"_a, "now_ns"_a, "Have all global servers run an optimizer. See Loop.run_optimizer.")
+      }, "node"_a, "optimizer"_a, "unless_given"_a, "now_ns"_a,
+           "Have all global servers run an optimizer. See Loop.run_optimizer.")
       .def("train", &Fabric::Train, "node"_a, "plan"_a, "pace"_a,
            "Let the fabric execute a worker's training loop.")
       .def("start",

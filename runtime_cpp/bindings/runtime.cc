@@ -255,6 +255,8 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
       .def_prop_ro("order_due", &Loop::OrderDue,
                    "The coordinator on this node for whose order an overlay waits longer than the failure timeout;\n"
                    "-1: none.")
+      .def_prop_ro("initial_due", &Loop::InitialDue,
+                   "The key whose initial value this global server has awaited longer than the failure timeout; -1: none.")
       .def_prop_ro("settled", &Loop::Settled,
                    "Whether all messages of this node had left, and were received, when it last looked at its waits.")
       .def("wait_started", &WaitStarted, "timeout_s"_a,

@@ -137,6 +137,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void TakeOver(std::uint32_t incarnation);
   bool standing_by() const { return standby_ != nullptr; }
   std::int64_t order_due() const { return watch_.order_due(); }
+  std::int64_t initial_due() const { return watch_.initial_due(); }
   // Whether all messages of this node but heartbeats had left, and were received, at the last look at its waits.
   bool settled() const { return settled_; }
   // On a member of the role kStandby: where its records go, and what is called when it is to take over.

@@ -146,6 +146,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   std::optional<Failure> failure() const { return state_->status.failure(); }
   bool Waits() const { return state_->status.waits(); }
   std::int64_t OrderDue() const { return state_->driver.order_due(); }  // see Watch
+  std::int64_t InitialDue() const { return state_->driver.initial_due(); }
   bool Settled() const { return state_->driver.settled(); }
   // Ends the thread: queued control messages still leave (within half a second), then all
   // connections are closed. Peers see a loss unless the run was stopped or this node left. Does not

@@ -56,7 +56,7 @@ std::vector<std::string> Watch::Look(Time now, const std::vector<Wait>& waits,
                                      const KeyName& key, const CoordinatorName& coordinator,
                                      const std::string& scheduler) {
   std::vector<std::string> lines;
-  std::int64_t order_due = -1;
+  std::int64_t order_due = -1, initial_due = -1;
   decltype(since_) since;
   for (const Wait& wait : waits) {
     const Who who{wait.kind, wait.whom};
@@ -65,6 +65,8 @@ std::vector<std::string> Watch::Look(Time now, const std::vector<Wait>& waits,
     const Time began = before == since_.end() ? now : before->second;
     since.emplace(id, began);
     if (wait.kind == Wait::Kind::kOrder && now - began >= patience_) order_due = wait.key;
+    const bool initial = wait.kind == Wait::Kind::kInitial && wait.whom.empty();
+    if (initial && now - began >= patience_) initial_due = wait.key;
     Time& due = due_.try_emplace(who, patience_).first->second;
     if (now - began < due) continue;
     while (due <= now - began) due *= 2;
@@ -78,6 +80,7 @@ std::vector<std::string> Watch::Look(Time now, const std::vector<Wait>& waits,
   }
   since_ = std::move(since);
   order_due_ = order_due;
+  initial_due_ = initial_due;
   next_ = std::max(now + patience_ / kLooksPerPatience, now + kShareOfTime * (Now() - now));
   return lines;
 }

@@ -33,13 +33,15 @@ class Watch {
   // The coordinator on this node for whose order a wait lasted that long at the last call; -1: none. Any
   // thread may ask.
   std::int64_t order_due() const { return order_due_; }
+  // The key whose initial value this global server has waited for that long; -1: none. Any thread may ask.
+  std::int64_t initial_due() const { return initial_due_; }
 
  private:
   using Who = std::pair<Wait::Kind, std::vector<NodeId>>;
 
   Time patience_ = 5 * kSecond;
   Time next_ = 0;
-  std::atomic<std::int64_t> order_due_ = -1;
+  std::atomic<std::int64_t> order_due_ = -1, initial_due_ = -1;
   std::map<std::pair<Who, std::pair<Round, Key>>, Time> since_;
   std::map<Who, Time> due_;  // how long the next wait for the same nodes may last
 };
