@@ -458,6 +458,34 @@ def test_scripts_too_are_told_that_a_coordinator_says_nothing(
         launch.main([*words, *command])
 
 
+MORE = """
+import sys
+import numpy as np
+import geomx.kv
+store = geomx.kv.create("dist_sync")
+keys = ["a", "b"][: 1 + (store.global_rank == int(sys.argv[1]))]
+for key in keys:
+    store.init(key, np.ones(3, np.float32))
+for step in range(2):
+    for key in keys:
+        store.push(key, np.ones(3, np.float32))
+    for key in keys:
+        store.pull(key, np.ones(3, np.float32))
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_scripts_with_different_models_are_named(
+    rank: int, network_file: Build, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(MORE)
+    words = [f"network={network_file(1, 1)}", "runtime.failure_timeout_s=1"]
+    words += [f"hydra.run.dir={tmp_path / 'run'}", "--", sys.executable, str(tmp_path / "train.py")]
+    said = f"party{rank}/worker0 has initialised b, and party{1 - rank}/worker0 has not"
+    with pytest.raises(GeomxError, match=said):
+        launch.main([*words, str(rank)])
+
+
 def test_a_lost_worker_does_not_hide_that_a_coordinator_says_nothing(
     words: list[str], network_file: Build
 ) -> None:

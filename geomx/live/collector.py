@@ -20,6 +20,7 @@ from geomx.experiment.rounds import may_lack_some
 from geomx.experiment.unreached import warn_of_unreached
 from geomx.live.files import Note, Reader, stem
 from geomx.live.files import path as file_of
+from geomx.live.held_tensors import HeldTensors
 from geomx.live.left_early import LeftEarly
 from geomx.results.link_traffic import record_traffic
 from geomx.results.participation import Fault, Partial, divided
@@ -84,6 +85,7 @@ class Collector:
         self._all_wait_since: float | None = None
         self._ended: set[str] = set()
         self._done: set[str] = set()  # workers that have left
+        self._held = HeldTensors()
         self._ends: dict[str, tuple[NodeSpec, Note]] = {}  # of the latest process of each node
         self._recovered: dict[str, list[float]] = defaultdict(list)  # s since the start
         self._begun: dict[int, Act] = {}  # events that have begun at an iteration, by number
@@ -110,14 +112,16 @@ class Collector:
     def check(self, gone: Collection[str] = ()) -> None:
         """Check that not all workers wait for what will not come.
 
-        This is an answer or an order that a coordinator does not give, or an initial value.
+        This is an answer or an order that a coordinator does not give, an initial value, or the
+        round of a tensor that some worker of a script does not have.
 
         Args:
             gone: Names of nodes that no process is, or will be.
 
         Raises:
             PluginError: All wait for a coordinator, each longer than ``runtime.failure_timeout_s``.
-            GeomxError: All wait that long, and the first worker gave not all initial values.
+            GeomxError: All wait that long, and the first worker gave not all initial values, or
+                some worker has a tensor that another lacks.
         """
         if (stuck := self._stuck(gone)) is None:
             self._all_wait_since = None
@@ -136,6 +140,8 @@ class Collector:
         if left and idle and first in away.union(self._done) and self._lacking:
             tensor = self._tensor(min(self._lacking.values()))
             return GeomxError(no_initial_value(first, first in gone, tensor))
+        if idle and (differing := self._held.differing(left)) is not None:
+            return differing
         consult = all(name in self._waiting for name in left)
         if not left or not self._waiting or not (consult or idle):
             return None
@@ -245,6 +251,9 @@ class Collector:
                 self._recovered[node.name].append(note["recovered"] - self._started_s)
         elif "tensors" in note:
             self._declared(note["tensors"])
+            self._held.add(node.name, (name for _, name, _, _ in note["tensors"]))
+        elif "holds" in note:
+            self._held.add(node.name, [note["holds"]])
         elif "iteration" in note:
             self._left.made(note["iteration"] + 1)
             self._iteration(node, note, advance)
@@ -286,6 +295,7 @@ class Collector:
         """Forget the waits of the process before, and its end."""
         self._ended.discard(node.name)
         self._done.discard(node.name)
+        self._held.forget(node.name)
         self._idle.discard(node.name)
         self._waiting.pop(node.name, None)
         self._lacking.pop(node.name, None)

@@ -132,6 +132,10 @@ class Notes:
         """Note tensors of a script."""
         self._write({"tensors": declared})
 
+    def holds(self, name: str) -> None:
+        """Note that this worker, a script, has initialised a tensor whose shape another notes."""
+        self._write({"holds": name})
+
     def parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write the final parameters into a file beside the notes."""
         write_arrays(path(self._stem, ".npz"), arrays)

@@ -45,6 +45,8 @@ class ScriptRecord:
         if self._model:
             self._tensors.append(tensor)
             self._notes.tensors([tensor])
+        else:
+            self._notes.holds(tensor[1])
 
     def goes_on(self, steps: int) -> None:
         """Count steps from `steps` on, as those before were made elsewhere."""
