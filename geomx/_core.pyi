@@ -964,6 +964,11 @@ class FabricWorker:
     def absent(self, key: int) -> bool:
         """Return whether no worker contributed to the last complete value."""
 
+    def reached(self, key: int) -> int:
+        """
+        Return the rounds that other parties have completed by the last complete value.
+        """
+
     def round(self, key: int) -> int:
         """Return the round of the last complete value; 0 before the first push."""
 

@@ -192,6 +192,8 @@ class ScriptWorker:
                 return {}, self._value(asked["key"], asked["elements"])
             case "absent":
                 return {"absent": self._verbs.absent(asked["key"])}, b""
+            case "reached":
+                return {"reached": self._verbs.reached(asked["key"])}, b""
             case "round":
                 return {"round": self._verbs.round(asked["key"])}, b""
             case "optimizer":

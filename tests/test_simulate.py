@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -509,6 +510,9 @@ def test_rounds_that_close_early_are_those_of_a_launched_script(
     second = run_script(*composed(tmp_path, words, "live"))
     assert first.summary["participation"]["late"] > 0
     assert first.summary["participation"] == second.summary["participation"]
+    made = [Counter(row["worker"] for row in run.iterations) for run in (first, second)]
+    assert made[0] == made[1]
+    assert min(made[0].values()) < max(made[0].values()) == 8  # a late one leaves out steps
     assert _sent(first) == _sent(second)
     for name, value in first.parameters().items():
         np.testing.assert_array_equal(value, second.parameters()[name])

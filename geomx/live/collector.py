@@ -16,7 +16,7 @@ from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError, PluginError, no_initial_value
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
-from geomx.experiment.rounds import may_lack_some
+from geomx.experiment.rounds import close_early, may_lack_some
 from geomx.experiment.unreached import warn_of_unreached
 from geomx.live.files import Note, Reader, stem
 from geomx.live.files import path as file_of
@@ -92,7 +92,9 @@ class Collector:
         self._by_hand = set(experiment.event_schedule.by_hand)  # nodes that have not joined yet
         some = may_lack_some(experiment.cluster, experiment.selection, experiment.faults)
         self._participation = recorder.continues(experiment.cluster) if some else None
-        self._left = LeftEarly(bool(experiment.selection.coordinators(experiment.cluster)))
+        parts = experiment.cluster, experiment.selection
+        planned = experiment.selection.coordinators(experiment.cluster)
+        self._left = LeftEarly(bool(planned) or close_early(*parts, experiment.faults))
         self._told: list[tuple[float, NodeSpec, Note]] = []  # changes of members
         self._names = {key: each.name for key, each in enumerate(experiment.workload.tensors)}
 

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from geomx.errors import GeomxError
+from geomx.experiment.rounds import close_early
 from geomx.live.exchange import Exchange, received
 from geomx.live.member import Member
 from geomx.plugin.parts import as_vector
@@ -105,6 +106,8 @@ class SyncSteps:
         member.plans(steps)
         self._steps = Steps(member.policy, member.spec.cluster, member.node, steps)
         self._began_s = self._compute_s = 0.0
+        spec = member.spec
+        self._early = close_early(spec.cluster, member.selection, spec.faults)
         self._asked = self._told = False  # in the current step: `due`, `exchanged`
         self._trained: tuple[Key, ...] | None = None  # the store's keys, once they are noted
         self._values: Mapping[Key, Any] = {}  # of the last `exchange`
@@ -128,12 +131,16 @@ class SyncSteps:
     def __iter__(self) -> Iterator[int]:
         """Yield the numbers of the worker's steps, from 0.
 
+        Steps that other parties have made while this one was late are left out, if parameters are
+        exchanged all at once.
+
         Raises:
             GeomxError: The script did not call `due` in the last step, or did not call `exchanged`
                 although an exchange was due.
         """
         self._take_note()
         while not self._steps.last:
+            self._catch_up()
             self._asked = self._told = False
             step = self._steps.begin()
             if self._steps.flights is not None:
@@ -201,6 +208,18 @@ class SyncSteps:
         if self._trained is None:
             self._trained = self._store.keys
             self._steps.train([self._store.entry(key).elements for key in self._trained])
+
+    def _catch_up(self) -> None:
+        """Note the rounds that have closed without this worker's party, after an exchange."""
+        steps, loop = self._steps, self._store.member.loop
+        if not self._early or steps.flights is not None or steps.step < 0:
+            return
+        if steps.synchronises():
+            before = self._store.member.spec.rounds_before
+            keys = [self._store.entry(name).key for name in self._trained or ()]
+            for key in keys:
+                self._store.exchange.wait(key)
+            steps.reach([(key, before + loop.reached(key)) for key in keys])
 
     def _name(self, position: int) -> Key:
         """Return the key of a tensor, which `Flights` counts in the order of initialisation."""

@@ -144,6 +144,10 @@ class VirtualLoop(Requests):
         """See `_core.Loop.absent`."""
         return bool(self._ask("absent", key=key)[0]["absent"])
 
+    def reached(self, key: int) -> int:
+        """See `_core.Loop.reached`."""
+        return int(self._ask("reached", key=key)[0]["reached"])
+
     def go_on(self, key: int) -> int:
         """See `_core.Loop.go_on`."""
         self._pushes[key] = int(self._ask("round", key=key)[0]["round"])

@@ -167,6 +167,8 @@ void init_fabric_worker(nb::module_& m) {
            "Copy the last complete value into a float32 array.")
       .def("absent", [](FabricWorker& self, Key key) { return self.worker().Absent(key); }, "key"_a,
            "Return whether no worker contributed to the last complete value.")
+      .def("reached", [](FabricWorker& self, Key key) { return self.worker().Reached(key); }, "key"_a,
+           "Return the rounds that other parties have completed by the last complete value.")
       .def("round", [](FabricWorker& self, Key key) { return self.worker().ValueRound(key); }, "key"_a,
            "Return the round of the last complete value; 0 before the first push.");
 
