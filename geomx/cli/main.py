@@ -281,6 +281,7 @@ def _guarded(action: Callable[[], None]) -> int:
             raise
         return complain(unbuilt(), FAILED)
     except KeyboardInterrupt as error:
+        _end_already()
         return complain("interrupted", getattr(error, "status", INTERRUPTED), error)
     except OSError as error:
         if isinstance(error, BrokenPipeError) or error.filename == STDOUT:
@@ -291,6 +292,11 @@ def _guarded(action: Callable[[], None]) -> int:
         if sentence is None:
             raise
         return complain(sentence, FAILED, error)
+    except Exception as error:
+        if not _signals:
+            raise
+        _end_already()  # a library has made another error of the interruption
+        return complain("interrupted", 128 + _signals[0], error)
     return DONE
 
 
@@ -302,8 +308,20 @@ class _Ended(KeyboardInterrupt):
         self.status = 128 + number
 
 
+_signals: list[int] = []
+"""The signals that have asked this process to end."""
+
+
 def _end(number: int, frame: FrameType | None) -> NoReturn:
+    _signals.append(number)
     raise _Ended(number)
+
+
+def _end_already() -> None:
+    """Let further signals have no effect: the process ends."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: None)
 
 
 def _end_on_signals() -> None:
@@ -312,6 +330,7 @@ def _end_on_signals() -> None:
     Also if SIGINT is ignored initially, as in a shell's background jobs: it is sent on purpose. A
     SIGHUP that is ignored initially, as under `nohup`, stays ignored.
     """
+    _signals.clear()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:

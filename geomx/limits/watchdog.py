@@ -141,7 +141,11 @@ class _Work:
                     if found is not None:
                         self._interrupt(look, *found)
         except KeyboardInterrupt:
-            self._stop()
+            try:
+                self._stop()
+            except KeyboardInterrupt:  # the second: the process is to end at once
+                _abandoned.append(self)
+                raise
             raise
         if not self._interrupted:  # otherwise, the exception may still be pending in the thread
             _idle.append(self._thread)

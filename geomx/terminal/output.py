@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -17,6 +19,8 @@ from geomx.terminal.log import is_json, say, tell
 
 WIDE = 110  # characters of a wide table where there is no terminal
 STDOUT = "standard output"
+_AGAIN_S = 0.05
+"""Seconds after which an interruption is raised again, when what has ignored it is over."""
 WHERE = "where"  # attribute of exceptions that end a run early: the end of the message
 
 
@@ -76,12 +80,23 @@ def warn(
         print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
+def _interrupt(thread: int) -> None:
+    """Raise KeyboardInterrupt in a thread of this process."""
+    again = ctypes.py_object(KeyboardInterrupt)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), again)
+
+
 def ignore_kept_generators(unraisable: sys.UnraisableHookArgs) -> None:
     """Suppress reports about generators that swallow GeneratorExit; report others as Python does.
 
     Such a generator is a plugin's, and the run has ended with an error message that names the
-    plugin.
+    plugin. An interruption that came while an object was deleted is raised again, after that.
     """
+    if issubclass(unraisable.exc_type, KeyboardInterrupt) and not sys.is_finalizing():
+        raising = threading.Timer(_AGAIN_S, _interrupt, [threading.get_ident()])
+        raising.daemon = True
+        raising.start()
+        return
     kept = isinstance(unraisable.object, GeneratorType)
     if not (kept and "GeneratorExit" in str(unraisable.exc_value)):
         sys.__unraisablehook__(unraisable)
