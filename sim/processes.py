@@ -11,7 +11,7 @@ from typing import Any
 import simpy
 
 from geomx.errors import GeomxError, PluginError
-from geomx.limits.watchdog import Look
+from geomx.limits.watchdog import Look, interrupted
 from geomx.scenario.programs import said
 from geomx.sim.protocols import Running
 from geomx.sim.standstill import standstill
@@ -75,12 +75,14 @@ def failure(error: BaseException, simulation: Running) -> BaseException:
     """Convert an exception of SimPy's loop to one that names the process that raised it.
 
     SimPy raises a copy of what a process raised, without its traceback, and a `RuntimeError` of its
-    own if a process yields something that is not an event.
+    own if a process yields something that is not an event. An interruption of the run stays.
 
     Args:
         error: The exception.
         simulation: The simulation.
     """
+    if isinstance(error, KeyboardInterrupt) and interrupted():
+        return error
     process, origin = _origin(error)
     blamed = simulation.experiment.selection.blamed(origin)
     if isinstance(origin, GeomxError) or blamed is not None:

@@ -254,7 +254,7 @@ class Simulation:
             limit_s, base = self.experiment.runtime.failure_timeout_s, Simulation._go.__code__
             with looking(Instant(self, limit_s, base)), recorded_if_it_fails(self, self._edges):
                 self.env.run(end)
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             named = failure(error, self)
             if named is error:
                 raise

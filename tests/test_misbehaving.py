@@ -280,6 +280,7 @@ def geomx_sync_policy(self, cluster):
     "class Leaving(geomx.SyncPolicy):\n    def after_step(self, step, steps):\n"
     '        raise SystemExit("missing")\n\nclass Base',
 )
+INTERRUPTS = LEAVES.replace('SystemExit("missing")', "KeyboardInterrupt")
 SIMULATED = ("geomx_sim", "geomx_scenario", "geomx_wan_model")
 LIVE = [hook for hook in ALL if hook not in SIMULATED]
 
@@ -301,6 +302,8 @@ def answering(hook: str, answer: str) -> str:
             "east/server was lost: .*accel bad: geomx_codec: encode did not return for",
         ),
         (LEAVES, "live", "accel bad: geomx_sync_policy: Leaving.after_step .*SystemExit: missing"),
+        (INTERRUPTS, "sim", "accel bad: geomx_sync_policy: Leaving.after_step .*KeyboardInterrupt"),
+        (INTERRUPTS, "live", "accel bad: geomx_sync_policy: Leaving.after_step .*KeyboardInterru"),
         (RAISES, "live", "accel bad: geomx_codec: Sleepy.encode: ZeroDivisionError: oh"),
         (MINDLESS, "live", "accel bad: geomx_overlay: Mind.on_report: ZeroDivisionError"),
         (HUNGRY, "sim", "accel bad: geomx_codec: Sleepy.encode: .*MemoryError: Unable to allocate"),
@@ -310,6 +313,8 @@ def answering(hook: str, answer: str) -> str:
         "sleeps-sim",
         "sleeps-live",
         "leaves-live",
+        "interrupts-sim",
+        "interrupts-live",
         "raises-live",
         "coordinator-live",
         "hungry-sim",

@@ -243,6 +243,12 @@ def here() -> _Work | None:
     return getattr(_here, "work", None)
 
 
+def interrupted() -> bool:
+    """Return whether this thread's work was interrupted; True where that cannot be known."""
+    work = here()
+    return work is None or work._interrupted
+
+
 def any_abandoned() -> bool:
     """Return whether an abandoned call is still running."""
     return any(not work.ended for work in _abandoned)

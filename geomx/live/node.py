@@ -81,7 +81,7 @@ class Node:
         self._interrupted = False
         self._over = False  # from then on, the process ends, and signals do not interrupt that
         self._leaves = False  # whether a signal has requested to leave before the run ends
-        self._trains = False
+        self._trains = self._signalled = False
         self._calls: Calls | None = None  # of plugins, in the main thread
         self._telling = threading.Lock()
 
@@ -98,12 +98,9 @@ class Node:
             return DONE
         except NodeLost as lost:
             return self._failed(lost.reason) if self._is_mine(lost) else self._lost(lost)
-        except KeyboardInterrupt:
-            self._end("interrupted")
-            return INTERRUPTED
-        except (Exception, SystemExit) as error:  # a plugin may call `sys.exit`
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # a plugin may raise any
             # MXNet may turn a loss or an interruption into any exception.
-            if self._interrupted:
+            if self._interrupted or self._signalled:
                 self._end("interrupted")
                 return INTERRUPTED
             failure = self._member.loop.failure() if self._member else None
@@ -269,6 +266,7 @@ class Node:
         self._keep = inward
 
     def _interrupt(self, number: int, frame: Any) -> None:
+        self._signalled = True
         if not self._over:
             self._over = True
             raise KeyboardInterrupt
