@@ -64,7 +64,8 @@ def transfer_times(
         streams: Parallel connections that carry each flow.
         window_bytes: Limit on the bytes in flight of a connection; infinite for no window.
         efficiency: Payload bytes per byte on an edge, above 0 and at most 1.
-        reverse_share: Bytes of acknowledgements on the way back per byte sent.
+        reverse_share: Bytes of acknowledgements on the way back per byte sent; 0.0173 with
+            timestamps and one per two segments.
         new_connections: True: each flow opens its own connection and pays a handshake. False: the
             flows of a pair follow each other on one connection that is open from the beginning.
         fifo: Whether edges are FIFO queues, which connections under bbr share by their rates of
