@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from json import loads
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ import yaml
 
 import geomx
 from geomx import run
+from geomx.config.compose import compose
 from geomx.errors import ConfigError
+from geomx.live.launcher import run_script
 from geomx.network.files import read_network
 from geomx.plugin.registry import Registry
 from geomx.plugin.reliability import sends_best_effort
+from geomx.runner import simulate_command
 from geomx.workload import Workload
 from tests.laws import Build, Run, close, counting, same, short_form
 
@@ -72,6 +76,39 @@ def test_a_sum_may_come_before_the_initial_value(
     content["delay_ms"] = ways | {"hub": {"party0": 3.0, "party1": 3.0, "party2": 3.0}}
     star = simulate(content, tiny)
     assert close(star.parameters, around(content, tiny, simulate).parameters, 1e-5)
+
+
+SCRIPT = """
+import numpy as np, geomx, geomx.kv
+store = geomx.kv.create("dist_sync")
+if store.global_rank == 2:
+    geomx.sleep(LATE)
+store.init([0, 1], [np.zeros(30), np.ones(7)])
+for step in range(2):
+    store.push([0, 1], [np.full(30, 1.0), np.full(7, 2.0)])
+    small, large = store.pull([0, 1])
+assert (small == 3).all() and (large == 6).all(), (small, large)
+print("done")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("live", [False, True])
+def test_a_script_need_not_know_a_key_when_a_sum_comes(live: bool, tmp_path: Path) -> None:
+    """It is on the way when two hops are quicker than the direct one, or the worker starts late."""
+    content = short_form(1, 1, 1)
+    content["delay_ms"] = {"party0": {"party1": 0.0, "party2": 80.0}, "party1": {"party2": 0.0}}
+    content["delay_ms"]["hub"] = {"party0": 1.0, "party1": 1.0, "party2": 1.0}
+    (tmp_path / "ring.yaml").write_text(yaml.safe_dump(content))
+    (tmp_path / "train.py").write_text(SCRIPT.replace("LATE", "0.3" if live else "0"))
+    words = [f"network={tmp_path / 'ring.yaml'}", "+accel=[ring]"]
+    experiment, directory = compose([*words, f"hydra.run.dir={tmp_path / 'run'}"])
+    command = [sys.executable, str(tmp_path / "train.py")]
+    if live:
+        run_script(experiment, directory, command)
+    else:
+        simulate_command(experiment, directory, command, "constant:0.01")
+    assert loads((directory / "summary.json").read_text())["rounds"] == 2
 
 
 @pytest.mark.parametrize("workers", [(1, 1), (2, 1, 3), (1,) * 5, (1,) * 8])

@@ -55,6 +55,10 @@ bool Overlay::Expects(NodeId from, const Header& header) const {
   return group->Has(from);
 }
 
+bool Overlay::MayComeFirst(NodeId from, const Header& header) const {
+  return header.kind == Kind::kPush && Expects(from, header) && Above(header)->ahead;
+}
+
 bool Overlay::Relays(const Header& header) const {
   if (header.kind != Kind::kValue || (header.flags & kPlain) != 0) return false;
   const Group* group = Above(header);

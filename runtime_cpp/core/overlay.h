@@ -50,6 +50,8 @@ class Overlay {
 
   // Returns true if `from`, neither parent nor child, may send this transfer.
   bool Expects(NodeId from, const Header& header) const;
+  // Returns true if it is a contribution that a plan may let go before this node has taken part in the round.
+  bool MayComeFirst(NodeId from, const Header& header) const;
   // Returns true if the messages of this transfer will be forwarded.
   bool Relays(const Header& header) const;
 

@@ -13,6 +13,7 @@ void Receiver::Accept(NodeId from, const Message& message, Time now) {
   const FlowId id = FlowOf(from, header);
   Flow* known = flows_.Find(id);
   if (known == nullptr || !known->inbox.begun()) {
+    if (overlay_ && overlay_->MayComeFirst(from, header) && !role_->Knows(header)) return Keep(from, message);
     std::string objection = role_->Objection(from, header);
     if (!objection.empty()) return state_.Refuse(from, header, std::move(objection));
   }
@@ -57,6 +58,31 @@ void Receiver::Accept(NodeId from, const Message& message, Time now) {
     case Inbox::Outcome::kRefused:
       return;
   }
+}
+
+void Receiver::Keep(NodeId from, const Message& message) {
+  const Header& header = message.header;
+  auto& shards = first_[from];
+  std::vector<Message>& messages = shards[{header.key, header.shard}];
+  if (shards.size() > kMostFirst) {
+    return state_.Refuse(from, header, "contributions to too many keys that were never initialised");
+  }
+  if (!messages.empty() && messages.size() >= messages.front().header.slices) {
+    return state_.Refuse(from, header, "more slices of a contribution than it has");
+  }
+  messages.push_back(message);
+}
+
+void Receiver::Resume(ShardId shard, Time now) {
+  std::vector<std::pair<NodeId, Message>> kept;
+  for (auto& [from, shards] : first_) {
+    const auto found = shards.find(shard);
+    if (found == shards.end()) continue;
+    for (Message& message : found->second) kept.emplace_back(from, std::move(message));
+    shards.erase(found);
+  }
+  std::erase_if(first_, [](const auto& each) { return each.second.empty(); });
+  for (const auto& [from, message] : kept) Accept(from, message, now);
 }
 
 std::shared_ptr<std::byte> Receiver::Room(NodeId from, const Header& header) {
@@ -115,6 +141,7 @@ void Receiver::Close(const FlowId& id, Flow& flow, Time now) {
   }
   if (!taken) return state_.Fail(id.peer, "an unasked sum");
   role_->OnValue(id.peer, header, std::move(*taken), now);
+  if (!first_.empty() && role_->Knows(header)) Resume({id.key, id.shard}, now);
 }
 
 std::optional<Buffer> Receiver::Value(const Pipeline& pipeline, const Header& header,

@@ -4,6 +4,10 @@
 // A round is complete when all its slices are in, or when the reliable ones are and the link's grace
 // has passed (CloseDue). An overlay sees a completed round first: it adds contributions that others
 // send through this member, and keeps the messages of values that it will forward.
+//
+// Where an overlay plans ahead, a contribution may arrive before the initial value of its shard, which takes
+// another way. Its messages are kept as they are, so that they take no more memory than was sent, and are
+// judged when that value has arrived.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/flow.h"
 #include "core/linear_sums.h"
@@ -42,9 +47,16 @@ class Receiver {
   void CloseDue(Time now);
   // Completes the rounds of `peer` that wait for best-effort slices only.
   void CloseWaiting(NodeId peer, Time now);
-  void Exchange(Archive& archive) { archive(closing_, closing_sequence_); }
+  void Exchange(Archive& archive) { archive(closing_, closing_sequence_, first_); }
 
  private:
+  using ShardId = std::pair<Key, std::uint32_t>;
+  static constexpr std::size_t kMostFirst = 1u << 18;  // shards of a sibling
+
+  // Keeps a message about a shard that the role does not know yet.
+  void Keep(NodeId from, const Message& message);
+  // Handles the messages that were kept for this shard.
+  void Resume(ShardId shard, Time now);
   void Close(const FlowId& id, Flow& flow, Time now);
   // Returns a completed value as the role needs it, dense where its codecs are linear; nothing, or
   // throws Refusal, if the peer violated the protocol.
@@ -57,6 +69,7 @@ class Receiver {
   std::unique_ptr<RoleLogic>& role_;
   std::map<std::pair<Time, std::uint64_t>, FlowId> closing_;  // by when their grace has passed
   std::uint64_t closing_sequence_ = 0;
+  std::map<NodeId, std::map<ShardId, std::vector<Message>>> first_;  // that came before the initial value
 };
 
 }  // namespace geomx

@@ -36,6 +36,8 @@ class RoleLogic {
     (void)peer, (void)header, (void)rows, (void)now;
   }
   virtual void OnControl(NodeId peer, const Message& message, Time now) = 0;
+  // Returns false if an initial value may still come, after which `Objection` knows the shard.
+  virtual bool Knows(const Header& header) const { return (void)header, true; }
   // Returns the reason to refuse the first transfer of a flow, before any memory is taken for it;
   // empty if there is none.
   virtual std::string Objection(NodeId from, const Header& header) const {

@@ -22,6 +22,9 @@ class Server final : public ServerRole {
   }
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
+  bool Knows(const Header& header) const override {
+    return node_.config().declared || (Terms(header) != nullptr && Terms(header)->settled());
+  }
   std::string Objection(NodeId from, const Header& header) const override;
   void OnLinkDown(NodeId peer, const std::string& reason, Time now) override;
   void OnControl(NodeId peer, const Message& message, Time now) override;

@@ -101,6 +101,7 @@ class Worker final : public RoleLogic {
   void OnBorrowed(NodeId peer, const Header& header, Borrowed rows, Time now) override;
   void OnMember(NodeId member, bool back, Time now) override;
   void OnControl(NodeId peer, const Message& message, Time now) override;
+  bool Knows(const Header& header) const override { return tensors_.Find(header.key) != nullptr; }
   std::string Objection(NodeId from, const Header& header) const override;
   bool Unanswered() const override;
   bool AsksStates() const override { return asks_states_; }

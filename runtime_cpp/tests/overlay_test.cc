@@ -222,6 +222,40 @@ TEST(MessagesOfSiblingsWithoutAnOrderAreRefused) {
            }), 1u);
 }
 
+// Where rounds are planned, a contribution to a shard that nobody here has asked for is kept, and judged when
+// the initial value has come.
+TEST(ContributionsBeforeTheInitialValueAreKept) {
+  for (const std::uint32_t elements : {4u, 5u}) {
+    Plan plan = Trees({1, 1});
+    plan.strict = plan.overlay_ahead = true;
+    plan.coordinator = [] { return std::make_shared<RandomPlans>(true, true); };
+    Cluster cluster(1, plan);
+    const NodeId early = cluster.servers[0], server = cluster.servers[1];
+    cluster.Deliver(early, server, Transfer(Kind::kPush, early, 1, elements));
+    CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
+    cluster.Declare(0, 4, {{.elements = 4}});
+    cluster.Init(0, {1, 2, 3, 4});
+    cluster.RequestAll(0);
+    cluster.Drive();
+    CHECK(cluster.Value(cluster.workers[1], 0) == std::vector<float>({1, 2, 3, 4}));
+    const auto errors = cluster.Events(server, Event::Kind::kPeerError);
+    CHECK_EQ(errors.size(), elements == 4 ? 0u : 1u);
+    if (!errors.empty()) CHECK_EQ(errors[0].peer, early);
+  }
+  Plan plan = Trees({1, 1});
+  plan.strict = true;
+  for (const bool ahead : {false, true}) {
+    plan.overlay_ahead = ahead;
+    Cluster cluster(1, plan);
+    const NodeId early = cluster.servers[0];
+    for (int i = 0; i < 2; ++i) cluster.Deliver(early, cluster.servers[1], Transfer(Kind::kPush, early, 1, 4));
+    const auto errors = cluster.Events(cluster.servers[1], Event::Kind::kPeerError);
+    CHECK_EQ(errors.size(), ahead ? 1u : 2u);
+    CHECK_EQ(errors.front().reason, ahead ? "more slices of a contribution than it has"
+                                          : "push of a key that was never initialised");
+  }
+}
+
 // A coordinator does not reply to reports about unknown members.
 TEST(ReportsAboutUnknownMembersAreRefused) {
   Plan plan = Trees({3});
