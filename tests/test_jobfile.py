@@ -83,6 +83,7 @@ def test_a_node_that_cannot_be_started_says_why(
         ({"port": 70000}, "job.port=70000: must be between 0 and 65535"),
         ({"port": -1}, "job.port=-1: must be between 0 and 65535"),
         ({"network": 3}, "job.network=3: must be a name or a file, or the content of a file"),
+        ({"env": ["A=B"]}, "job.env=['A=B']: must be a table, {NAME: VALUE}"),
         ({"env": {"A=B": "c"}}, "env.A=B=c: is no environment variable: NAME: VALUE"),
         ({"reach": "ssh {address.x} {command}"}, "job.reach=ssh {address.x} {command}: is not a "),
         (
@@ -116,6 +117,18 @@ def test_what_is_refused(changes: dict[str, Any], sentence: str, tmp_path: Path)
     with pytest.raises(ConfigError) as caught:
         jobfile.read(file)
     assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("command", [[], ["--", "true"]])
+def test_a_job_runs_live(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(JOB | {"words": ["mode=sim"]}))
+    assert main(["launch", str(file), *command]) == 2
+    assert capsys.readouterr().err.startswith(
+        "mode=sim: must be live, as geomx launch starts nodes"
+    )
 
 
 def test_an_interpreter_may_have_blanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

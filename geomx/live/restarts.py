@@ -41,6 +41,15 @@ def _how(status: int) -> str:
     return unusual.get(status) or f"killed by {signal.Signals(-status).name}"
 
 
+def _is_kill(status: int) -> bool:
+    """Return whether a signal has killed a process.
+
+    One that ends by an interrupt, as Python does if it does not catch `KeyboardInterrupt`, was
+    asked to end.
+    """
+    return status < 0 and status != -signal.SIGINT
+
+
 class Restarts:
     """Plans the restarts of one run.
 
@@ -139,7 +148,7 @@ class Restarts:
         journal = self.journal(node)
         if journal is not None:
             begun_there = self._started(name) if self._elsewhere else begun(journal)
-            return status < 0 and begun_there and self._after_kill(name, status)
+            return _is_kill(status) and begun_there and self._after_kill(name, status)
         if not self._spec.faults.continues or node.role not in ("worker", "server"):
             return False
         if self._by_itself(name, status):
@@ -215,7 +224,7 @@ class Restarts:
     def _by_itself(self, name: str, status: int) -> bool:
         """Return whether a process was neither killed nor lost: another would end like it."""
         lost = status == BROKEN or lost_another(self._directory, name, status)
-        return status >= 0 and not lost
+        return not _is_kill(status) and not lost
 
     def _lost_server(self, worker: NodeSpec) -> bool:
         """Return whether a worker ended because its server did; then it is restarted with it."""

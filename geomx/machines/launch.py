@@ -24,7 +24,7 @@ from geomx.machines import jobfile, reach
 from geomx.machines.certs import folder_of
 from geomx.machines.jobfile import JobFile
 from geomx.machines.remote import RemoteJob, to_terminal
-from geomx.machines.scripts import composed_for_script
+from geomx.machines.scripts import check_mode, composed_for_script
 from geomx.results.results import Results
 from geomx.terminal.log import environment
 
@@ -55,6 +55,7 @@ def launch(
             experiment, directory = composed_for_script(words, _check_durable)
         else:
             experiment, directory = compose(words)
+            check_mode(experiment.mode, "geomx without launch simulates an experiment")
     if experiment.emulate != "none":
         remedy = "must be none: links between machines are not emulated"
         raise ConfigError("emulate", experiment.emulate, remedy)

@@ -38,7 +38,10 @@ def composed_for_script(
         ConfigError: The overrides do not describe an experiment that can be run.
     """
     overrides = words_of(overrides)
-    given = {word.lstrip("+").partition("=")[0] for word in overrides}
+    given = {
+        key: value for key, _, value in (word.lstrip("+").partition("=") for word in overrides)
+    }
+    check_mode(given.get("mode", "live"), "geomx simulate ... -- COMMAND simulates a script")
     words = {key: f"{key}={value}" for key, (value, _) in _DEFAULTS.items() if key not in given}
     while True:
         try:
@@ -53,6 +56,20 @@ def composed_for_script(
             _, instead = _DEFAULTS[error.key]
             reason = f"{error.value} is not possible: {error.remedy}"
             say(f"{error.key}={instead}, since {reason}", "warning")
+
+
+def check_mode(mode: str, instead: str) -> None:
+    """Check that a launched job is to run live.
+
+    Args:
+        mode: The option.
+        instead: How else it can be run.
+
+    Raises:
+        ConfigError: It is to be simulated.
+    """
+    if mode != "live":
+        raise ConfigError("mode", mode, f"must be live, as geomx launch starts nodes; {instead}")
 
 
 def _check_log(experiment: Experiment) -> None:

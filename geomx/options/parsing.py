@@ -233,6 +233,8 @@ def _text(hint: Any) -> str:
         return "one of " + ", ".join(member.name for member in hint)
     if isinstance(hint, type) and issubclass(hint, PurePath):
         return "a path"
+    if dict in (hint, typing.get_origin(hint)):
+        return "a table, {NAME: VALUE}"
     if typing.get_origin(hint) in (list, tuple):
         return "a list of " + _text(arguments[0]).removeprefix("a ").removeprefix("an ") + "s"
     return getattr(hint, "__name__", str(hint))
