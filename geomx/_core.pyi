@@ -945,6 +945,9 @@ class FabricWorker:
     def run_optimizer(self, optimizer: str, unless_given: bool, now_ns: int) -> None:
         """Have all global servers run an optimizer. See Loop.run_optimizer."""
 
+    def expect_optimizer(self, now_ns: int) -> None:
+        """See Loop.expect_optimizer."""
+
     def report(self, host: int, number: int, values: Sequence[float], now_ns: int) -> None:
         """
         Send numbers to the coordinator `number` on node `host`, after all earlier pushes.
@@ -1393,6 +1396,11 @@ class Loop:
     def run_optimizer(self, optimizer: str, unless_given: bool = False) -> None:
         """
         Have all global servers run an optimizer (its name, then an option and its value per line); a global server does so itself. `unless_given`: not if they run one already.
+        """
+
+    def expect_optimizer(self) -> None:
+        """
+        Another worker has all global servers run an optimizer: they use no later push of this worker before.
         """
 
     def initialise(self, key: int, index: int, shard: tuple[int, int, int, int], array: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from geomx.sim.script_world import Channel, Message
-from geomx.sim.turns import OF_THE_FIRST, Follower, Turns
+from geomx.sim.turns import OF_OTHERS, Follower, Turns
 from geomx.training.steps import Steps
 
 SKIPPED = "of a step that this worker does not make"
@@ -92,7 +92,7 @@ class PlannedFollower(Follower):
         elif op == "reply":
             fields = fields | {"number": steps.sync.coordinator}
         self._awaits_reply = op == "reply"
-        if self._skips and op not in OF_THE_FIRST:
+        if self._skips and op not in OF_OTHERS:
             waits = "asks" in fields and op != "sleep"
             fields = fields | NOTHING | ({} if waits else {"op": "mark", "what": SKIPPED})
         self._own.append((fields, content))

@@ -198,6 +198,8 @@ class ScriptWorker:
                 return {"round": self._verbs.round(asked["key"])}, b""
             case "optimizer":
                 self._verbs.run_optimizer(asked["optimizer"], asked["unless_given"], now)
+            case "expect_optimizer":
+                self._verbs.expect_optimizer(now)
             case "mark" if asked["what"] == "begins":
                 self.local.begin()
             case "mark" | "now" | "plans":

@@ -22,8 +22,11 @@ from geomx import _core
 from geomx.errors import GeomxError
 from geomx.sim.script_world import Channel, Message
 
-OF_THE_FIRST = frozenset({"init", "optimizer", "load_state", "evaluated"})
-"""Requests of the first worker alone, for which shadows only compute."""
+OF_OTHERS = {
+    "optimizer": {"op": "expect_optimizer"},
+    **{each: {"op": "mark", "what": each} for each in ("init", "load_state", "evaluated")},
+}
+"""Requests of the first worker alone, and what shadows do instead; for a mark they only compute."""
 
 STATES = frozenset({"ask_states", "state"})
 
@@ -133,8 +136,8 @@ class Follower:
         request = requests[self._next]
         self._next += 1
         fields = request.fields
-        if fields["op"] in OF_THE_FIRST and not self._first:
-            return fields | {"op": "mark", "what": "of the first worker"}, request.content
+        if not self._first and (instead := OF_OTHERS.get(str(fields["op"]))):
+            return fields | instead, request.content
         pushes = fields["op"] == "push"
         return fields, request.values(self._factor) if pushes else request.content
 

@@ -220,8 +220,9 @@ class KVStore(ManyKeys):
     def set_optimizer(self, optimizer: Any, **options: float) -> None:
         """Let the global servers update the weights with an optimizer instead of only summing.
 
-        Effective from the next push on, with a new state. Only calls of the master worker have an
-        effect. The optimizer travels as a name and numbers, never as code.
+        Effective from the next push on, with a new state. Every worker calls it, so that servers
+        use no later push before they know the optimizer, which is the one of the master worker. It
+        travels as a name and numbers, never as code.
 
         Args:
             optimizer: A name (``"sgd"``, ``"adam"``) with `options`, a dict with ``name`` and
@@ -232,9 +233,7 @@ class KVStore(ManyKeys):
             ConfigError: The global servers lack that optimizer or option; or the job's sync
                 algorithm has workers update by themselves, or chooses another optimizer.
         """
-        text = checked_optimizer(self.member, optimizer, options)
-        if self.is_master_worker:
-            self.run_optimizer(text)
+        self.run_optimizer(checked_optimizer(self.member, optimizer, options))
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
         """Check that the job has the requested compression, which is set when it is launched.
@@ -333,7 +332,7 @@ class KVStore(ManyKeys):
         return self._keys.entry(key)
 
     def run_optimizer(self, text: str) -> None:
-        """Have all global servers run an optimizer, as the master worker.
+        """Have all global servers run an optimizer, if this is the master worker.
 
         Args:
             text: The optimizer, as of `geomx.plugin.parts.optimizer_text`. The first one of a
@@ -343,9 +342,10 @@ class KVStore(ManyKeys):
             NodeLost: A node of the job died.
         """
         with naming_the_lost(self.member.loop):
+            if not self.is_master_worker:
+                return self.member.loop.expect_optimizer()
             self.member.loop.run_optimizer(text, self._tells_again)
-        self._beginning.optimizer = text
-        self._tells_again = False
+        self._beginning.optimizer, self._tells_again = text, False
 
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:
         """Check the shape of an array for a key.

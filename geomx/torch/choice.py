@@ -74,6 +74,6 @@ def chosen(
     at_servers, here = chosen_optimizers(member.spec.cluster, member.selection, numbers)
     check_optimizer(member.selection, at_servers)
     choice = Choice(here is not None, at_servers, groups(optimizer) if by_gradients else None)
-    if at_servers is not None and store.is_master_worker:
+    if at_servers is not None:
         store.run_optimizer(choice.text)
     return choice

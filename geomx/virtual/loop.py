@@ -164,6 +164,10 @@ class VirtualLoop(Requests):
         """See `_core.Loop.run_optimizer`."""
         self._post("optimizer", optimizer=optimizer, unless_given=unless_given)
 
+    def expect_optimizer(self) -> None:
+        """See `_core.Loop.expect_optimizer`."""
+        self._post("expect_optimizer")
+
     def report(
         self, host: int, number: int, values: Sequence[float], not_before_s: float = 0.0
     ) -> None:

@@ -95,6 +95,7 @@ class FabricWorker {
   void RunOptimizer(const std::string& optimizer, bool unless_given, Time now) {
     Command(Instruction(optimizer), unless_given, now);
   }
+  void ExpectOptimizer(Time now) { Command("", false, now); }
   void AskStates(Time now) { Command(kAskVerb, false, now); }
   void LoadState(Key key, std::uint32_t shard, const nb::bytes& saved, Time now) {
     const std::string bytes(saved.c_str(), saved.size());
@@ -157,6 +158,7 @@ void init_fabric_worker(nb::module_& m) {
       .def("barrier", &FabricWorker::Barrier, "now_ns"_a, "Come to the next barrier.")
       .def("run_optimizer", &FabricWorker::RunOptimizer, "optimizer"_a, "unless_given"_a, "now_ns"_a,
            "Have all global servers run an optimizer. See Loop.run_optimizer.")
+      .def("expect_optimizer", &FabricWorker::ExpectOptimizer, "now_ns"_a, "See Loop.expect_optimizer.")
       .def("report", &FabricWorker::Report, "host"_a, "number"_a, "values"_a, "now_ns"_a,
            "Send numbers to the coordinator `number` on node `host`, after all earlier pushes.")
       .def("ask_states", &FabricWorker::AskStates, "now_ns"_a,

@@ -362,6 +362,8 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            }, "optimizer"_a, "unless_given"_a = false, nb::call_guard<nb::gil_scoped_release>(),
            "Have all global servers run an optimizer (its name, then an option and its value per line); a global "
            "server does so itself. `unless_given`: not if they run one already.")
+      .def("expect_optimizer", [](Loop& self) { self.Command(""); }, nb::call_guard<nb::gil_scoped_release>(),
+           "Another worker has all global servers run an optimizer: they use no later push of this worker before.")
       .def("initialise", &Initialise, "key"_a, "index"_a, "shard"_a, "array"_a.noconvert(),
            "Set the initial value of a global server's shard: (offset, elements, server, priority).")
       .def("global_value", &GlobalValue, "key"_a, "shard"_a,

@@ -23,6 +23,9 @@ class GlobalServer final : public ServerRole {
 
   void OnValue(NodeId peer, const Header& header, Buffer value, Time now) override;
   void OnControl(NodeId peer, const Message& message, Time now) override;
+  bool IsTold(const Header& header) const override {
+    return header.kind != Kind::kPush || rules_.update_at_party || optimizer_.has_value();
+  }
   std::string Objection(NodeId from, const Header& header) const override;
   void OnMember(NodeId member, bool back, Time now) override;
   void OnStop(Time now) override;

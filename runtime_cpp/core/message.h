@@ -68,6 +68,7 @@ enum Flags : std::uint8_t {
   kLast = 1,     // the sender will not push this key again; of a value: no contributor will
   kPlain = 2,    // not encoded: initial values travel at full precision
   kAbsent = 4,   // zeros of a worker without a contribution; of a sum: of all its workers
+  kTold = 8,     // made after the optimizer was set: no server may use it before it knows of that
 };
 
 struct Header {

@@ -163,6 +163,7 @@ void Node::HandleControl(NodeId from, const Message& message, Time now) {
     default: break;
   }
   role_->OnControl(from, message, now);
+  if (message.header.kind == Kind::kCommand) receiver_.ResumeAll(now);
 }
 
 // A member that joins while its parent is lost starts when that is back. It says until then that it is there.
@@ -271,6 +272,7 @@ void Node::Instruct(const std::string& text, Time now) {
     throw std::invalid_argument("no instruction for " + state_.config.name);
   }
   role_->OnControl(state_.config.id, ControlMessage(Kind::kCommand, {text}), now);
+  receiver_.ResumeAll(now);
 }
 
 const Buffer* Node::GlobalValue(Key key, std::uint32_t shard) const {

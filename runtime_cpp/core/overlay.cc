@@ -148,7 +148,7 @@ bool Overlay::Take(std::span<const NodeId> targets, const ShardValue& value, Tim
 void Overlay::Count(Header& sum, const Header& header) {
   sum.merge_count += header.merge_count;
   sum.steps += header.steps;
-  sum.flags |= header.flags & kLast;
+  sum.flags |= header.flags & (kLast | kTold);
   if ((header.flags & kAbsent) == 0) sum.flags &= ~kAbsent;
 }
 

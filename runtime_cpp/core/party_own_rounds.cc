@@ -14,6 +14,14 @@
 
 namespace geomx {
 
+bool Server::IsTold(const Header& header) const {
+  const GlobalRounds& rounds = node_.config().rounds;
+  const bool steps = header.kind == Kind::kPush ? rounds.step_first : rounds.update_at_party;
+  if (!steps || (header.flags & kPlain) != 0 || header.server >= node_.config().parents.size()) return true;
+  const auto found = optimizers_.find(node_.config().parents[header.server]);
+  return found != optimizers_.end() && found->second.has_value();
+}
+
 void Server::Apply(NodeId peer, const Header& header, Shard& shard, Buffer encoded, Time now) {
   if (shard.value == nullptr) return node_.Fail(peer, "push before the initial value was asked for");
   Progress& worker = shard.workers[peer];

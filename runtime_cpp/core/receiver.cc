@@ -13,10 +13,11 @@ void Receiver::Accept(NodeId from, const Message& message, Time now) {
   const FlowId id = FlowOf(from, header);
   Flow* known = flows_.Find(id);
   if (known == nullptr || !known->inbox.begun()) {
-    if (overlay_ && overlay_->MayComeFirst(from, header) && !role_->Knows(header)) return Keep(from, message);
+    if (overlay_ && overlay_->MayComeFirst(from, header) && !role_->Knows(header)) return Keep(id, message);
     std::string objection = role_->Objection(from, header);
     if (!objection.empty()) return state_.Refuse(from, header, std::move(objection));
   }
+  if ((header.flags & kTold) != 0 && !role_->IsTold(header)) return Keep(id, message);
   Flow& flow = known != nullptr ? *known : flows_.Get(id, header.shard_info());
   Pipeline& pipeline = flows_.PipelineOf(flow);
   if (!pipeline.chain.Dense() && !pipeline.chain.Linear()) {
@@ -60,29 +61,29 @@ void Receiver::Accept(NodeId from, const Message& message, Time now) {
   }
 }
 
-void Receiver::Keep(NodeId from, const Message& message) {
+void Receiver::Keep(const FlowId& id, const Message& message) {
   const Header& header = message.header;
-  auto& shards = first_[from];
-  std::vector<Message>& messages = shards[{header.key, header.shard}];
-  if (shards.size() > kMostFirst) {
-    return state_.Refuse(from, header, "contributions to too many keys that were never initialised");
+  std::vector<Message>& messages = early_[{id.key, id.shard}][id];
+  if (early_.size() > kMostEarly) {
+    return state_.Refuse(id.peer, header, "contributions to too many keys that were never initialised");
   }
   if (!messages.empty() && messages.size() >= messages.front().header.slices) {
-    return state_.Refuse(from, header, "more slices of a contribution than it has");
+    return state_.Refuse(id.peer, header, "more slices of a contribution than it has");
   }
   messages.push_back(message);
 }
 
 void Receiver::Resume(ShardId shard, Time now) {
-  std::vector<std::pair<NodeId, Message>> kept;
-  for (auto& [from, shards] : first_) {
-    const auto found = shards.find(shard);
-    if (found == shards.end()) continue;
-    for (Message& message : found->second) kept.emplace_back(from, std::move(message));
-    shards.erase(found);
+  for (const auto& [id, messages] : std::exchange(early_[shard], {})) {
+    for (const Message& message : messages) Accept(id.peer, message, now);
   }
-  std::erase_if(first_, [](const auto& each) { return each.second.empty(); });
-  for (const auto& [from, message] : kept) Accept(from, message, now);
+  if (const auto found = early_.find(shard); found != early_.end() && found->second.empty()) early_.erase(found);
+}
+
+void Receiver::ResumeAll(Time now) {
+  std::vector<ShardId> shards;
+  for (const auto& [shard, messages] : early_) shards.push_back(shard);
+  for (const ShardId& shard : shards) Resume(shard, now);
 }
 
 std::shared_ptr<std::byte> Receiver::Room(NodeId from, const Header& header) {
@@ -141,7 +142,7 @@ void Receiver::Close(const FlowId& id, Flow& flow, Time now) {
   }
   if (!taken) return state_.Fail(id.peer, "an unasked sum");
   role_->OnValue(id.peer, header, std::move(*taken), now);
-  if (!first_.empty() && role_->Knows(header)) Resume({id.key, id.shard}, now);
+  if ((id.plain || header.kind == Kind::kInit) && early_.contains({id.key, id.shard})) Resume({id.key, id.shard}, now);
 }
 
 std::optional<Buffer> Receiver::Value(const Pipeline& pipeline, const Header& header,

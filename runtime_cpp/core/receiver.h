@@ -6,8 +6,8 @@
 // send through this member, and keeps the messages of values that it will forward.
 //
 // Where an overlay plans ahead, a contribution may arrive before the initial value of its shard, which takes
-// another way. Its messages are kept as they are, so that they take no more memory than was sent, and are
-// judged when that value has arrived.
+// another way; and what was made after the optimizer was set may arrive before that instruction. Such
+// messages are kept as they are, so that they take no more memory than was sent, and are judged later.
 #pragma once
 
 #include <cstdint>
@@ -47,14 +47,16 @@ class Receiver {
   void CloseDue(Time now);
   // Completes the rounds of `peer` that wait for best-effort slices only.
   void CloseWaiting(NodeId peer, Time now);
-  void Exchange(Archive& archive) { archive(closing_, closing_sequence_, first_); }
+  // An instruction has come: handles what was kept for it.
+  void ResumeAll(Time now);
+  void Exchange(Archive& archive) { archive(closing_, closing_sequence_, early_); }
 
  private:
   using ShardId = std::pair<Key, std::uint32_t>;
-  static constexpr std::size_t kMostFirst = 1u << 18;  // shards of a sibling
+  static constexpr std::size_t kMostEarly = 1u << 18;  // shards
 
-  // Keeps a message about a shard that the role does not know yet.
-  void Keep(NodeId from, const Message& message);
+  // Keeps a message that the role cannot use yet.
+  void Keep(const FlowId& id, const Message& message);
   // Handles the messages that were kept for this shard.
   void Resume(ShardId shard, Time now);
   void Close(const FlowId& id, Flow& flow, Time now);
@@ -69,7 +71,7 @@ class Receiver {
   std::unique_ptr<RoleLogic>& role_;
   std::map<std::pair<Time, std::uint64_t>, FlowId> closing_;  // by when their grace has passed
   std::uint64_t closing_sequence_ = 0;
-  std::map<NodeId, std::map<ShardId, std::vector<Message>>> first_;  // that came before the initial value
+  std::map<ShardId, std::map<FlowId, std::vector<Message>>> early_;  // kept, by shard
 };
 
 }  // namespace geomx

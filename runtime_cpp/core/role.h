@@ -38,6 +38,8 @@ class RoleLogic {
   virtual void OnControl(NodeId peer, const Message& message, Time now) = 0;
   // Returns false if an initial value may still come, after which `Objection` knows the shard.
   virtual bool Knows(const Header& header) const { return (void)header, true; }
+  // Returns false if an instruction is on its way without which the transfer cannot be used.
+  virtual bool IsTold(const Header& header) const { return (void)header, true; }
   // Returns the reason to refuse the first transfer of a flow, before any memory is taken for it;
   // empty if there is none.
   virtual std::string Objection(NodeId from, const Header& header) const {

@@ -25,6 +25,7 @@ class Server final : public ServerRole {
   bool Knows(const Header& header) const override {
     return node_.config().declared || (Terms(header) != nullptr && Terms(header)->settled());
   }
+  bool IsTold(const Header& header) const override;
   std::string Objection(NodeId from, const Header& header) const override;
   void OnLinkDown(NodeId peer, const std::string& reason, Time now) override;
   void OnControl(NodeId peer, const Message& message, Time now) override;

@@ -66,6 +66,7 @@ void ServerRole::NoteContribution(NodeId peer, const Header& header, SummedShard
   shard.present = shard.present || (header.flags & kAbsent) == 0;
   shard.ends = shard.ends && (header.flags & kLast) != 0;
   shard.steps += header.steps;
+  told_ = told_ || (header.flags & kTold) != 0;
   if (!node_.config().continues && !early()) return;
   shard.given = header;
   if (returning_.erase(peer) > 0) {
@@ -97,7 +98,7 @@ std::size_t ServerRole::PlaceOf(NodeId child) const {
 
 std::uint8_t ServerRole::TakeFlags(SummedShard& shard) {
   const int absent = std::exchange(shard.present, false) ? 0 : kAbsent;
-  return static_cast<std::uint8_t>(absent | (std::exchange(shard.ends, true) ? kLast : 0));
+  return static_cast<std::uint8_t>(absent | (std::exchange(shard.ends, true) ? kLast : 0) | (told_ ? kTold : 0));
 }
 
 bool ServerRole::Update(const Header& header, SummedShard& shard, Buffer gradient,
@@ -128,7 +129,7 @@ void ServerRole::SendResult(Header header, Round round, std::uint32_t merge_coun
                             const std::shared_ptr<const Buffer>& value,
                             std::span<const NodeId> targets, Time now) {
   header.kind = Kind::kValue;
-  header.flags &= kAbsent | kLast;
+  header.flags &= kAbsent | kLast | kTold;
   header.round = round;
   header.merge_count = merge_count;
   header.loss = std::numeric_limits<float>::quiet_NaN();

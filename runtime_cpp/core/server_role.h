@@ -266,7 +266,7 @@ class ServerRole : public RoleLogic {
 
   // What all servers keep besides their shards, and a shard's part of it.
   void ExchangeCommon(Archive& archive) {
-    archive(admission_, asks_states_, loading_, left_, first_rounds_, returning_, closing_, barriers_);
+    archive(admission_, asks_states_, told_, loading_, left_, first_rounds_, returning_, closing_, barriers_);
     if (early()) node_.config().round_policy->Exchange(archive);
   }
   static void ExchangeShard(Archive& archive, SummedShard& shard, const std::optional<OptimizerSpec>& spec,
@@ -302,6 +302,7 @@ class ServerRole : public RoleLogic {
   void Send(const Header& header, const std::shared_ptr<const Buffer>& value,
             std::span<const NodeId> targets, Time now);
 
+  bool told_ = false;  // a contribution was made after the optimizer was set
   bool asks_states_ = false;  // a worker has asked for states, which come from above
 
   std::map<std::pair<Key, std::uint32_t>, std::string> loading_;  // parts of states that have arrived

@@ -116,7 +116,7 @@ void Worker::Send(Tensor& tensor, const Push& push, Time now) {
   const NodeId server = node_.config().parents.front();
   for (const ShardInfo& shard : *tensor.shards) {
     Header header = ShardHeader(Kind::kPush, shard);
-    header.flags = (push.last ? kLast : 0) | (push.absent ? kAbsent : 0);
+    header.flags = (push.last ? kLast : 0) | (push.absent ? kAbsent : 0) | (told_ ? kTold : 0);
     header.merge_count = 1;
     header.round = tensor.sent;
     header.steps = steps;
@@ -154,6 +154,8 @@ void Worker::TellServer(Round barrier) {
 
 void Worker::Command(const std::string& text, Time, bool unless_given) {
   asks_states_ = asks_states_ || text == kAskVerb;
+  told_ = told_ || !IsAboutStates(text);
+  if (text.empty()) return;
   node_.Send(node_.config().parents.front(), ControlMessage(Kind::kCommand, {text}, unless_given ? kUnlessGiven : 0));
 }
 
@@ -207,8 +209,7 @@ std::vector<Key> Worker::Keys() const {
   return keys;
 }
 
-std::string Worker::Objection(NodeId from, const Header& header) const {
-  (void)from;
+std::string Worker::Objection(NodeId, const Header& header) const {
   const Tensor* tensor = tensors_.Find(header.key);
   if (tensor == nullptr || header.shard >= tensor->shards->size()) {
     return std::string("an unasked ") + KindName(header.kind);
@@ -322,8 +323,7 @@ void Worker::Describe(Digest& digest) const {
 }
 
 // Without its local server a worker cannot take part in the run.
-void Worker::OnMember(NodeId member, bool back, Time now) {
-  (void)now;
+void Worker::OnMember(NodeId member, bool back, Time) {
   if (back || member != node_.config().parents.front() || !node_.started()) return;
   node_.Emit({.kind = Event::Kind::kDead,
               .peer = member,

@@ -64,7 +64,8 @@ class Worker final : public RoleLogic {
   void Barrier(Time now);
 
   // Sends an instruction, whose first line is its name, to all global servers. `unless_given`: it has
-  // no effect after another one.
+  // no effect after another one. Empty: another worker sends one, about the optimizer, and servers use no
+  // later push of this worker before it has come.
   void Command(const std::string& text, Time now, bool unless_given = false);
 
   // The last complete value of a tensor: `elements` floats, empty before the first or if phantom.
@@ -162,6 +163,7 @@ class Worker final : public RoleLogic {
 
   FlatMap<Key, Tensor, KeyHash> tensors_;
   Round barriers_ = 0, released_ = 0;
+  bool told_ = false;  // about the optimizer
   bool asks_states_ = false;  // optimizers' states were asked for
   std::size_t unanswered_ = 0;  // tensors with pushes whose value has not arrived
 };

@@ -9,7 +9,7 @@
 namespace geomx {
 
 void Worker::Exchange(Archive& archive) {
-  archive(barriers_, released_, asks_states_, unanswered_);
+  archive(barriers_, released_, asks_states_, told_, unanswered_);
   std::uint64_t count = tensors_.size();
   archive(count);
   auto next = tensors_.begin();

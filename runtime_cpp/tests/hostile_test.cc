@@ -41,7 +41,7 @@ std::optional<Message> AnyMessage(Random& random, NodeId from, Round round) {
   header.kind = static_cast<Kind>(any(kKinds - 1));
   if (Chance(random, 0.5)) header.kind = One(random, {Kind::kPush, Kind::kInit, Kind::kPullRequest, Kind::kValue});
   header.source = Chance(random, 0.95) ? from : any(9);
-  header.flags = static_cast<std::uint8_t>(any(7));
+  header.flags = static_cast<std::uint8_t>(any(15));
   header.key = One(random, {0u, 0u, 0u, 1u, 7u, UINT32_MAX});
   header.shard = One(random, {0u, 0u, 0u, 1u, UINT32_MAX});
   header.round = One(random, {0u, 1u, round, round, round + 1, UINT32_MAX});

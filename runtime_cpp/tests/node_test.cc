@@ -379,7 +379,7 @@ TEST(AMasterMayBeAGlobalServer) {
 TEST(InstructionsAreExecutedOrRefused) {
   Cluster cluster(1, {});
   for (const std::string text :
-       {"optimizer\nsgdd", "optimizer\nsgd\nspeed 9", "optimizer", "", "run"}) {
+       {"optimizer\nsgdd", "optimizer\nsgd\nspeed 9", "optimizer", " ", "run"}) {
     cluster.ClearEvents();
     cluster.Command(text);
     cluster.Drive();
