@@ -95,10 +95,10 @@ class NodeConfig:
         is used in errors.
         """
 
-    def set_rounds(self, together: bool, staleness_bound: int | None, update_at_party: bool, steps_of: int = 0, workers_together: bool = True) -> None:
+    def set_rounds(self, together: bool, staleness_bound: int | None, update_at_party: bool, steps_of: int = 0, workers_together: bool = True, moves: bool = False) -> None:
         """
         Set how rounds complete. `steps_of`: all workers, if parties exchange steps of the
-        optimizer; 0: they exchange gradients.
+        optimizer, or `moves` of parameters, and keep what is not sent; 0: they do not.
         """
 
     def set_round_policy(self, policy: RoundPolicy) -> None:

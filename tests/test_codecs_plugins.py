@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import geomx
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
 from geomx.workload import Workload
-from tests.laws import FRAME_BYTES, Build, close, counting, same
+from tests.laws import FRAME_BYTES, Build, close, counting, same, short_form
 
 HEADER = 80
 SIZES = (400, 999, 1000, 12_800, 131_072, 1_000_003)
@@ -364,3 +365,14 @@ def test_codecs_learn_with_their_defaults(name: str, least: float, tmp_path: Pat
     words = [f"+accel=[{name}]", "sim.max_spans=0"]
     results = geomx.run([*words, f"hydra.run.dir={tmp_path / 'run'}"])
     assert results.summary["accuracy"]["final"] >= least
+
+
+@pytest.mark.slow
+@pytest.mark.needs("bisparse", "esync")
+def test_what_is_kept_of_moves_counts_once(tmp_path: Path) -> None:
+    """Measured with seven seeds: 0.91 to 0.94; 0.33 to 0.72 where workers make kept moves again."""
+    content = short_form(1, 2, mbps=50, delay_ms=5)
+    (tmp_path / "network.yaml").write_text(yaml.safe_dump(content))
+    words = ["+sync=esync", "+accel=[bisparse]", "iterations=40", "sim.max_spans=0"]
+    folders = [f"network={tmp_path / 'network.yaml'}", f"hydra.run.dir={tmp_path / 'run'}"]
+    assert geomx.run([*words, *folders]).summary["accuracy"]["final"] >= 0.8

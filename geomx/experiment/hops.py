@@ -26,7 +26,8 @@ class Common:
     Attributes:
         policy: The sync policy.
         at_party: Whether local servers run the optimizer.
-        steps_of: Number of workers if they run it first and exchange its steps; else 0.
+        steps_of: Number of workers if they exchange its steps, or moves of parameters, and keep
+            what is not sent; else 0.
         hosts: Ids of nodes that run coordinators.
         sites: Sites of all coordinators, by number. Their coordinators must not be used, because
             each node needs its own.
@@ -59,7 +60,7 @@ def _find_common(selection: Selection, cluster: Cluster) -> Common:
     shared = Common(
         policy,
         selection.update_at_party(cluster),
-        len(cluster.workers) if selection.steps_first(cluster) else 0,
+        len(cluster.workers) if selection.keeps_steps(cluster) else 0,
         frozenset(site.host.id for site in sites),
         sites,
         dict(overlays),

@@ -117,7 +117,8 @@ def node_config(
     if live and node.role in ("server", "global_server"):
         _set_device(config, runtime.server_device)
     rules = (shared.policy.together, shared.policy.staleness_bound, shared.at_party)
-    config.set_rounds(*rules, shared.steps_of, shared.policy.workers_together)
+    moves = shared.policy.exchange == "parameters"
+    config.set_rounds(*rules, shared.steps_of, shared.policy.workers_together, moves)
     set_rounds(config, cluster, selection, node, faults)
     below, above = children(cluster, node), parents(cluster, node)
     config.scheduler = cluster.scheduler.id

@@ -169,12 +169,12 @@ class Selection:
                 raise PluginError(f"{built.label}: {remedy}")
         return bool(answers)
 
-    def steps_first(self, cluster: Cluster) -> bool:
-        """Return whether parties push steps of the optimizer instead of gradients (`geomx_update`).
+    def keeps_steps(self, cluster: Cluster) -> bool:
+        """Return whether parties push steps, and train with what codecs have not sent of them.
 
-        Where parameters are exchanged, parties push moves of them, which are steps already.
+        Those of the optimizer (`geomx_update`), or moves of parameters where these are exchanged.
         """
-        if not self.update_at_party(cluster) or self.sync_policy(cluster).exchange != "gradients":
+        if not self.update_at_party(cluster):
             return False
         return any(answer == "steps" for _, answer in self._ask("geomx_update", cluster=cluster))
 

@@ -76,6 +76,8 @@ class Push final : public Codec {
     return {sum_.At(kernels::Host(), shard_.elements), shard_.elements};
   }
 
+  bool EndsEmpty() const override { return density_.flush(); }
+
   double SquaredResidual() const override { return sum_.SumOfSquares(); }
 
   // Contributions of other parties have been clipped, and have passed the momentum, before they were sent.

@@ -26,6 +26,7 @@ class Density {
   // nothing, in rounds that send all values: the last one with option `flush`, and those in which rows
   // with indices would take more bytes.
   bool Layout(Parts& parts) const;
+  bool flush() const { return flush_; }
 
  private:
   double ratio_;

@@ -188,17 +188,18 @@ void init_core(nb::module_& m) {
            "is used in errors.")
       .def("set_rounds",
            [](NodeConfig& self, bool together, std::optional<std::uint32_t> staleness_bound,
-              bool update_at_party, std::uint32_t steps_of, bool workers_together) {
+              bool update_at_party, std::uint32_t steps_of, bool workers_together, bool moves) {
              self.rounds.together = together;
              self.rounds.workers_together = workers_together;
              self.rounds.staleness_bound = staleness_bound.value_or(UINT32_MAX);
              self.rounds.update_at_party = update_at_party;
-             self.rounds.step_first = steps_of > 0;
+             self.rounds.step_first = steps_of > 0 && !moves;
+             self.rounds.moves = steps_of > 0 && moves;
              self.rounds.workers = steps_of;
            }, "together"_a, "staleness_bound"_a.none(), "update_at_party"_a, "steps_of"_a = 0,
-           "workers_together"_a = true,
+           "workers_together"_a = true, "moves"_a = false,
            "Set how rounds complete. `steps_of`: all workers, if parties exchange steps of the\n"
-           "optimizer; 0: they exchange gradients.")
+           "optimizer, or `moves` of parameters, and keep what is not sent; 0: they do not.")
       .def("set_round_policy", [](NodeConfig& self, const RoundsHandle& policy) {
         self.round_policy = policy.policy;
       }, "policy"_a, "On a server: set when its rounds close, if `early_rounds`.")

@@ -136,6 +136,8 @@ class Codec {
   // Returns what earlier encodings have not sent and later ones will, as a dense vector on the host,
   // valid until the next call; empty if there is nothing, or if it is unknown.
   virtual std::span<const float> Kept() { return {}; }
+  // Returns true if the last round of a shard sends all of that.
+  virtual bool EndsEmpty() const { return false; }
 
   // Returns the sum of the squares of what earlier encodings have left out or rounded off and later ones will
   // send, for reports; 0 without such a residual. Waits for the device if it lies on one, and leaves it there.
@@ -246,6 +248,7 @@ class CodecChain {
   std::span<const float> Kept() {
     return codecs_.empty() ? std::span<const float>() : codecs_.front()->Kept();
   }
+  bool EndsEmpty() const { return !codecs_.empty() && codecs_.front()->EndsEmpty(); }
   // Of all codecs together.
   double SquaredResidual() const;
   bool Stateless() const;

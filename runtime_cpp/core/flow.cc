@@ -55,9 +55,11 @@ const CodecChain& FlowTable::Decoder(NodeId peer, const ShardInfo& shard) {
   return PipelineOf(Get({peer, Direction::kPull, false, shard.key, shard.index}, shard)).chain;
 }
 
-std::span<const float> FlowTable::Kept(NodeId peer, const Header& header) {
+std::span<const float> FlowTable::Kept(NodeId peer, const Header& header, bool all) {
   Flow* flow = flows_.Find({peer, Direction::kPush, false, header.key, header.shard});
-  return flow == nullptr || !flow->pipeline ? std::span<const float>() : flow->pipeline->chain.Kept();
+  if (flow == nullptr || !flow->pipeline) return {};
+  CodecChain& chain = flow->pipeline->chain;
+  return all && !chain.EndsEmpty() ? std::span<const float>() : chain.Kept();
 }
 
 double FlowTable::ResidualNorm(Direction direction) const {

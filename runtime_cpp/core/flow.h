@@ -80,8 +80,9 @@ class FlowTable {
   // The codecs of such values.
   const CodecChain& Decoder(NodeId peer, const ShardInfo& shard);
 
-  // What the codecs of pushes to `peer` have not sent yet of a shard; see Codec::Kept.
-  std::span<const float> Kept(NodeId peer, const Header& header);
+  // What the codecs of pushes to `peer` have not sent yet of a shard; see Codec::Kept. `all`: only if they
+  // will have sent all of it in the end.
+  std::span<const float> Kept(NodeId peer, const Header& header, bool all);
 
   // See Node::ResidualNorm.
   double ResidualNorm(Direction direction) const;

@@ -50,7 +50,10 @@ struct GlobalRounds {
   // the sum of the steps is added to all replicas. Parties keep what a codec has not sent of their
   // steps in the weights of their own workers. REQUIRES: update_at_party.
   bool step_first = false;
-  std::uint32_t workers = 0;  // of all parties, if step_first
+  // Parties push moves of parameters, and keep what was not sent likewise, if the codec sends it in the last
+  // round: what is never sent would be lost, and workers must make it again. REQUIRES: update_at_party.
+  bool moves = false;
+  std::uint32_t workers = 0;  // of all parties, if step_first or moves
   // Rounds of a party, or of the global servers, may close without members that are late, as the round_policy
   // of a server says; false: they wait for all that take part. REQUIRES: not update_at_party.
   bool early = false;

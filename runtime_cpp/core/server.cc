@@ -297,9 +297,7 @@ void Server::Answer(NodeId peer, const Header& header, Shard& shard, Buffer valu
     shard.global_round = header.round;
   }
   if (!node_.config().rounds.workers_together) return Merge(shard, std::move(value), now);
-  if (!node_.config().rounds.update_at_party) {
-    return Conclude(header, shard, std::move(value), now);
-  }
+  if (!node_.config().rounds.update_at_party) return Conclude(header, shard, std::move(value), now);
   const std::optional<OptimizerSpec>& optimizer = optimizers_[shard.parent];  // others may pass it on
   if (optimizer && !shard.weights.has_value()) {
     return node_.Fail(peer, "an answer to a key whose initial value no worker has requested");
@@ -315,18 +313,19 @@ void Server::Answer(NodeId peer, const Header& header, Shard& shard, Buffer valu
 }
 
 void Server::Conclude(const Header& header, Shard& shard, Buffer value, Time now) {
-  if (node_.config().rounds.step_first && optimizers_[shard.parent]) AddKept(header, shard, value);
+  AddKept(header, shard, value);
   auto owned = std::make_shared<Buffer>(std::move(value));
   policy_->Answer(header.shard_info(), *owned);
   Deliver(header, shard, std::move(owned), now);
 }
 
 void Server::AddKept(const Header& header, const Shard& shard, Buffer& value) {
-  if ((header.flags & kLast) != 0) return;
-  const std::span<const float> kept = node_.flows().Kept(shard.parent, header);
-  if (kept.size() != value.size()) return;
-  const float scale = static_cast<float>(node_.config().rounds.workers) / node_.config().quorum;
-  for (std::size_t i = 0; i < kept.size(); ++i) value[i] += scale * kept[i];
+  const GlobalRounds& rounds = node_.config().rounds;
+  if (!rounds.moves && !(rounds.step_first && optimizers_[shard.parent])) return;
+  const std::span<const float> kept = node_.flows().Kept(shard.parent, header, rounds.moves);
+  if ((header.flags & kLast) != 0 || kept.size() != value.size()) return;
+  const float share = static_cast<float>(rounds.workers) / node_.config().quorum;
+  for (std::size_t i = 0; i < kept.size(); ++i) value[i] += (rounds.moves ? -share : share) * kept[i];
 }
 
 void Server::Initial(const Header& header, Shard& shard, Buffer value, Time now) {

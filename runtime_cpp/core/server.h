@@ -167,9 +167,10 @@ class Server final : public ServerRole {
   void Answer(NodeId peer, const Header& header, Shard& shard, Buffer value, Time now);
   // Handles the global server's answer, or the replica's new value.
   void Conclude(const Header& header, Shard& shard, Buffer value, Time now);
-  // Adds what this party's codecs have not sent of its steps, in full: its own workers need not wait. Sums of
-  // gradients, where no optimizer runs at the party, are the same for all, and what was not sent follows. In
-  // the last round adds nothing: all workers end with the same weights.
+  // Adds what this party's codecs have not sent of its steps, or moves (which point backwards), in full: its own
+  // workers need not wait, and do not make the same moves again. Sums of gradients, where no optimizer runs at
+  // the party, are the same for all, and what was not sent follows. In the last round adds nothing: all workers
+  // end with the same weights.
   void AddKept(const Header& header, const Shard& shard, Buffer& value);
   // Handles the current value that a worker has requested.
   void Initial(const Header& header, Shard& shard, Buffer value, Time now);
