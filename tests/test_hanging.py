@@ -486,6 +486,29 @@ def test_scripts_with_different_models_are_named(
         launch.main([*words, str(rank)])
 
 
+ALONE = """
+import numpy as np
+import geomx.kv
+store = geomx.kv.create("dist_sync")
+store.init("a", np.ones(3, np.float32))
+if store.global_rank == 1:
+    store.set_optimizer("sgd", learning_rate=0.1)
+store.push("a", np.ones(3, np.float32))
+store.pull("a", np.ones(3, np.float32))
+"""
+
+
+def test_a_script_whose_first_worker_sets_no_optimizer_is_named(
+    network_file: Build, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(ALONE)
+    words = [f"network={network_file(1, 1)}", "runtime.failure_timeout_s=1"]
+    words += [f"hydra.run.dir={tmp_path / 'run'}", "--", sys.executable, str(tmp_path / "train.py")]
+    said = "party1/worker0 has set an optimizer, and party0/worker0 has not, and all wait"
+    with pytest.raises(GeomxError, match=said):
+        launch.main(words)
+
+
 def test_a_lost_worker_does_not_hide_that_a_coordinator_says_nothing(
     words: list[str], network_file: Build
 ) -> None:

@@ -342,10 +342,9 @@ class KVStore(ManyKeys):
             NodeLost: A node of the job died.
         """
         with naming_the_lost(self.member.loop):
-            if not self.is_master_worker:
-                return self.member.loop.expect_optimizer()
-            self.member.loop.run_optimizer(text, self._tells_again)
-        self._beginning.optimizer, self._tells_again = text, False
+            self.member.set_optimizer(text, self.is_master_worker, self._tells_again)
+        if self.is_master_worker:
+            self._beginning.optimizer, self._tells_again = text, False
 
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:
         """Check the shape of an array for a key.

@@ -115,7 +115,7 @@ class Collector:
         """Check that not all workers wait for what will not come.
 
         This is an answer or an order that a coordinator does not give, an initial value, or the
-        round of a tensor that some worker of a script does not have.
+        round of a tensor, or the optimizer, that some worker of a script does not have.
 
         Args:
             gone: Names of nodes that no process is, or will be.
@@ -123,7 +123,7 @@ class Collector:
         Raises:
             PluginError: All wait for a coordinator, each longer than ``runtime.failure_timeout_s``.
             GeomxError: All wait that long, and the first worker gave not all initial values, or
-                some worker has a tensor that another lacks.
+                some worker has a tensor, or the first worker has no optimizer, that another has.
         """
         if (stuck := self._stuck(gone)) is None:
             self._all_wait_since = None
@@ -142,7 +142,7 @@ class Collector:
         if left and idle and first in away.union(self._done) and self._lacking:
             tensor = self._tensor(min(self._lacking.values()))
             return GeomxError(no_initial_value(first, first in gone, tensor))
-        if idle and (differing := self._held.differing(left)) is not None:
+        if idle and (differing := self._held.differing(left, first)) is not None:
             return differing
         consult = all(name in self._waiting for name in left)
         if not left or not self._waiting or not (consult or idle):
@@ -256,6 +256,8 @@ class Collector:
             self._held.add(node.name, (name for _, name, _, _ in note["tensors"]))
         elif "holds" in note:
             self._held.add(node.name, [note["holds"]])
+        elif "sets_optimizer" in note:
+            self._held.sets_optimizer(node.name)
         elif "iteration" in note:
             self._left.made(note["iteration"] + 1)
             self._iteration(node, note, advance)

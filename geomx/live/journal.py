@@ -136,6 +136,10 @@ class Notes:
         """Note that this worker, a script, has initialised a tensor whose shape another notes."""
         self._write({"holds": name})
 
+    def sets_optimizer(self) -> None:
+        """Note that this worker, a script, sets an optimizer for the global servers."""
+        self._write({"sets_optimizer": True})
+
     def parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write the final parameters into a file beside the notes."""
         write_arrays(path(self._stem, ".npz"), arrays)

@@ -58,6 +58,21 @@ class ScriptCalls:
         if self.record is not None:
             self.record.declares((key, str(name), shape, shards))
 
+    def set_optimizer(self, text: str, first: bool, unless_given: bool) -> None:
+        """Have all global servers run an optimizer, as the first worker, or wait until they do.
+
+        Args:
+            text: The optimizer, as of `geomx.plugin.parts.optimizer_text`.
+            first: Whether this is the first worker.
+            unless_given: Whether it has no effect after another one.
+        """
+        if self.record is not None:
+            self.record.sets_optimizer()
+        if first:
+            self.loop.run_optimizer(text, unless_given)
+        else:
+            self.loop.expect_optimizer()
+
     def plans(self, steps: int) -> None:
         """Note the number of local steps; of the slowest worker, if they are planned by speed."""
 

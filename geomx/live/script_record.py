@@ -48,6 +48,10 @@ class ScriptRecord:
         else:
             self._notes.holds(tensor[1])
 
+    def sets_optimizer(self) -> None:
+        """Note that the script sets an optimizer for the global servers."""
+        self._notes.sets_optimizer()
+
     def goes_on(self, steps: int) -> None:
         """Count steps from `steps` on, as those before were made elsewhere."""
         self._earlier = max(self._earlier, steps)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from geomx.errors import PluginError
 
-api_version = "2.8"
+api_version = "2.9"
 
 PLUGINS: dict[str, tuple[str, ...]] = {
     "geomx": (
