@@ -26,7 +26,7 @@ SAME = 1e-12
 """Relative difference below which two rates are one."""
 
 SETTLED = 1e-3
-"""Share of an edge's bandwidth by which the bytes of acknowledgements may differ from those counted."""
+"""Share of an edge's bandwidth by which acknowledgements may differ from those counted."""
 
 MOST_ACKS = 0.95
 """Share of an edge's bandwidth that acknowledgements may take from data."""
