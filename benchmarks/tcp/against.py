@@ -176,7 +176,7 @@ def row_of(way: Way, congestion: str) -> dict[str, object]:
 
 
 def table(rows: list[dict]) -> str:
-    """Return the errors, and every path, as Markdown."""
+    """Return the errors, and the connections with the largest ones, as Markdown."""
     lines = ["| | number | mean error | median | 95th percentile | bias |", "|---" * 6 + "|"]
     for congestion in dict.fromkeys(row["congestion"] for row in rows):
         own = [row for row in rows if row["congestion"] == congestion]
@@ -189,18 +189,20 @@ def table(rows: list[dict]) -> str:
             lines.append(f"| {congestion}, {what} | {len(found)} | {shares} |")
     lines += [
         "",
+        "The ten largest errors of each:",
+        "",
         "| | Mbit/s | round trip | bytes | took | model | without acknowledgements |",
         "|---" * 7 + "|",
     ]
-    for row in rows:
-        for direction in range(2):
-            took = row["measured"][direction]
+    for congestion in dict.fromkeys(row["congestion"] for row in rows):
+        own = [(row, end) for row in rows if row["congestion"] == congestion for end in range(2)]
+        own.sort(key=lambda each: -abs(each[0]["model"][each[1]] / each[0]["measured"][each[1]] - 1))
+        for row, end in own[:10]:
+            took = row["measured"][end]
             cells = [
-                row["congestion"],
-                f"{row['mbps'][direction]:g} against {row['mbps'][1 - direction]:g}",
-                f"{row['rtt_ms']:g} ms", units.size(row["sizes"][direction]),
-                units.duration(took),
-                *(units.signed_share(row[name][direction] / took - 1) for name in SHARES),
+                congestion, f"{row['mbps'][end]:g} against {row['mbps'][1 - end]:g}",
+                f"{row['rtt_ms']:g} ms", units.size(row["sizes"][end]), units.duration(took),
+                *(units.signed_share(row[name][end] / took - 1) for name in SHARES),
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
