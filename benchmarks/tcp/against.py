@@ -196,7 +196,7 @@ def table(rows: list[dict]) -> str:
     ]
     for congestion in dict.fromkeys(row["congestion"] for row in rows):
         own = [(row, end) for row in rows if row["congestion"] == congestion for end in range(2)]
-        own.sort(key=lambda each: -abs(each[0]["model"][each[1]] / each[0]["measured"][each[1]] - 1))
+        own.sort(key=lambda one: -abs(one[0]["model"][one[1]] / one[0]["measured"][one[1]] - 1))
         for row, end in own[:10]:
             took = row["measured"][end]
             cells = [
