@@ -200,7 +200,7 @@ class TcpOptions:
     # Bytes of acknowledgements on the way back per byte sent, headers included. null: 0 with
     # emulate=shaper, which sends none over the network that it emulates, else 0.0173: one of 52
     # bytes per two segments of 1500.
-    ack_share: Annotated[float, Interval(ge=0, le=1)] | None = None
+    ack_share: Annotated[float, Interval(ge=0, lt=1)] | None = None
 
     def over(self, emulate: str) -> TcpOptions:
         """Return these options with null values replaced by the defaults of `emulate`."""

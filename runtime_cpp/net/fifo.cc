@@ -2,10 +2,10 @@
 // they send into it. A connection has one weight for all its edges, namely that of the edge where it
 // meets most others.
 //
-// Acknowledgements share the queues of the way back with data, and no window slows them. So they are
-// no streams of the solver, which would slow their connection where data fill such a queue: an edge
-// offers data what the acknowledgements of the present rates leave. As rates depend on this, edges are
-// shared again until it changes no more than by kSettled.
+// Acknowledgements share the queues of the way back with data, and no window slows them. As part of
+// max-min they would slow their connection where data fill such a queue. Instead, an edge offers data
+// what the acknowledgements of the present rates leave. Since rates depend on that, edges are shared
+// again until it changes by no more than kSettled.
 #include <algorithm>
 #include <cmath>
 
