@@ -16,19 +16,16 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import socket
 import sys
-import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
-from connections import PATIENCE_S, WINDOW_BYTES, push, take, unconnected
+from bursts import connected, timed
+from connections import WINDOW_BYTES
 
 from geomx import _core
-from geomx.live.emulation import inside
 from geomx.live.namespaces import FIRST_ADDRESS, queue_bytes, settings
 from geomx.options.schema import ACK_SHARE
 from geomx.sim import transfer_times
@@ -92,7 +89,9 @@ class Ground:
 
     def __enter__(self) -> Ground:
         self._router.start()
-        self.pairs = [self._connect(source) for source in range(2)]
+        self.pairs = [
+            connected(self._spaces, source, 1 - source, self._congestion) for source in range(2)
+        ]
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -100,51 +99,11 @@ class Ground:
             end.close()
         self._router.stop()
 
-    def _connect(self, source: int) -> tuple[socket.socket, socket.socket]:
-        target = 1 - source
-        with inside(f"/proc/self/fd/{self._spaces[target]}"):
-            door = socket.create_server((f"10.0.0.{target + 1}", 0))
-        with inside(f"/proc/self/fd/{self._spaces[source]}"):
-            sender = unconnected(self._congestion)
-        with door:
-            sender.connect(door.getsockname())
-            receiver, _ = door.accept()
-        receiver.settimeout(PATIENCE_S)
-        return sender, receiver
-
 
 def measured(way: Way, congestion: str) -> tuple[np.ndarray, np.ndarray]:
     """Return start and arrival of every burst, in seconds; rounds by directions."""
-    began_s, ended_s = np.zeros((2, ROUNDS, 2))
-    there = [threading.Semaphore(0) for _ in range(2)]
-    together = threading.Barrier(2)
-
-    def receive(receiver: socket.socket, direction: int) -> None:
-        room = memoryview(bytearray(1 << 20))
-        for number in range(ROUNDS):
-            ended_s[number, direction] = take(receiver, way.sizes[direction], room)
-            there[direction].release()
-
-    def send(sender: socket.socket, direction: int) -> None:
-        for number in range(ROUNDS):
-            together.wait(PATIENCE_S)
-            time.sleep(PAUSE_S)
-            began_s[number, direction] = time.monotonic()
-            push(sender, way.sizes[direction])
-            there[direction].acquire(timeout=PATIENCE_S)
-
     with Ground(way, congestion) as ground:
-        threads = [
-            threading.Thread(target=work, args=(end, direction), daemon=True)
-            for direction, pair in enumerate(ground.pairs)
-            for work, end in zip((send, receive), pair, strict=True)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    origin_s = began_s.min() - 1.0
-    return began_s - origin_s, ended_s - origin_s
+        return timed(ground.pairs, way.sizes, [PAUSE_S] * 2, ROUNDS)
 
 
 # ---- the model ----

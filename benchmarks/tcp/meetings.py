@@ -17,19 +17,16 @@ import argparse
 import json
 import os
 import platform
-import socket
 import sys
-import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
-from connections import PATIENCE_S, WINDOW_BYTES, push, take, unconnected
+from bursts import Pair, connected, timed
+from connections import WINDOW_BYTES
 
 from geomx import _core
-from geomx.live.emulation import inside
 from geomx.live.namespaces import FIRST_ADDRESS, queue_bytes, settings
 from geomx.sim import transfer_times
 from geomx.terminal import units
@@ -120,17 +117,9 @@ class Ground:
         queue = queue_bytes({"bandwidth_mbps": mbps}, rtt_s)
         return self._router.add_edge(mbps * 125_000, round(delay_ms * 1e6), 0, 0.0, queue)
 
-    def _connect(self, leaf: int) -> tuple[socket.socket, socket.socket]:
+    def _connect(self, leaf: int) -> Pair:
         source, target = (0, _after(leaf)) if self._star.outward else (_after(leaf), 0)
-        with inside(f"/proc/self/fd/{self._spaces[target]}"):
-            door = socket.create_server((f"10.0.0.{target + 1}", 0))
-        with inside(f"/proc/self/fd/{self._spaces[source]}"):
-            sender = unconnected(self._congestion)
-        with door:
-            sender.connect(door.getsockname())
-            receiver, _ = door.accept()
-        receiver.settimeout(PATIENCE_S)
-        return sender, receiver
+        return connected(self._spaces, source, target, self._congestion)
 
 
 def _after(leaf: int) -> int:
@@ -140,37 +129,9 @@ def _after(leaf: int) -> int:
 
 def measured(star: Star, congestion: str) -> tuple[np.ndarray, np.ndarray]:
     """Return start and arrival of every burst, in seconds; rounds by leaves."""
-    leaves = len(star.leaf_mbps)
-    began_s, ended_s = np.zeros((2, ROUNDS, leaves))
-    together = threading.Barrier(leaves)
-
-    def receive(receiver: socket.socket, leaf: int) -> None:
-        room = memoryview(bytearray(1 << 20))
-        for number in range(ROUNDS):
-            ended_s[number, leaf] = take(receiver, star.size, room)
-            there[leaf].release()
-
-    def send(sender: socket.socket, leaf: int) -> None:
-        for number in range(ROUNDS):
-            together.wait(PATIENCE_S)
-            time.sleep(star.pause_s + star.offset_s[leaf])
-            began_s[number, leaf] = time.monotonic()
-            push(sender, star.size)
-            there[leaf].acquire(timeout=PATIENCE_S)
-
-    there = [threading.Semaphore(0) for _ in range(leaves)]
+    pauses_s = [star.pause_s + offset_s for offset_s in star.offset_s]
     with Ground(star, congestion) as ground:
-        threads = [
-            threading.Thread(target=work, args=(end, leaf), daemon=True)
-            for leaf, pair in enumerate(ground.pairs)
-            for work, end in zip((send, receive), pair, strict=True)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    origin_s = began_s.min() - 1.0
-    return began_s - origin_s, ended_s - origin_s
+        return timed(ground.pairs, [star.size] * len(pauses_s), pauses_s, ROUNDS)
 
 
 def modelled(star: Star, congestion: str, began_s: np.ndarray) -> np.ndarray:

@@ -222,8 +222,8 @@ TEST(MessagesOfSiblingsWithoutAnOrderAreRefused) {
            }), 1u);
 }
 
-// Where rounds are planned, a contribution to a shard that nobody here has asked for is kept, and judged when
-// the initial value has come.
+// Where rounds are planned, a contribution may arrive before this server has the shard's initial value. It is kept
+// until that has come, and checked then.
 TEST(ContributionsBeforeTheInitialValueAreKept) {
   for (const std::uint32_t elements : {4u, 5u}) {
     Plan plan = Trees({1, 1});
