@@ -1025,7 +1025,7 @@ class Router:
 
     def counts(self) -> dict:
         """
-        Return the packets by outcome, and the largest lateness of a packet; after stop().
+        Return the packets by outcome, how long a delivered one waited in queues on average, and the largest lateness of a packet; after stop().
         """
 
 def python_codec(prototype: object, label: str = '') -> Codec:

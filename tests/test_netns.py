@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -501,7 +502,7 @@ from geomx import kv
 
 store = kv.create()
 store.init([0, 1], [np.zeros(1000, np.float32), np.zeros(1_100_000, np.float32)])
-for _ in range(6):
+for _ in range(10):
     store.push(1, np.ones(1_100_000, np.float32))
     time.sleep(1.2)
     begin = time.monotonic()
@@ -511,11 +512,15 @@ for _ in range(6):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 @needs_namespaces
 @pytest.mark.needs("p3")
-def test_an_urgent_message_waits_for_little_of_what_others_have_sent(tmp_path: Path) -> None:
-    """Under BBR, a queue of a round trip's bytes would stand in the network in each direction."""
+def test_urgent_messages_find_short_queues_in_the_network(tmp_path: Path) -> None:
+    """Under BBR, a queue of a round trip's bytes stands in the network in each direction.
+
+    Where no message is more urgent than others, it stays. The two runs are made at once, so that
+    the load of the machine is the same.
+    """
     script, network = tmp_path / "train.py", tmp_path / "network.yaml"
     script.write_text(URGENT)
     site = "uplink_mbps: 20, downlink_mbps: 20"
@@ -523,14 +528,23 @@ def test_an_urgent_message_waits_for_little_of_what_others_have_sent(tmp_path: P
         f"central: {{name: hub, {site}}}\nparties: {{east: {{workers: 1, {site}}}}}\n"
         "delay_ms: 100\nlan: {mbps: 10000, delay_ms: 0.05}\n"
     )
-    words = [f"network={network}", "+accel=[p3]", "emulate=netns", "runtime.frame_bytes=16384"]
     geomx = [sys.executable, "-c", "import sys; from geomx.cli.main import main; sys.exit(main())"]
-    command = [*geomx, "launch", *words, f"hydra.run.dir={tmp_path}/run", "--", sys.executable]
-    done = subprocess.run(
-        [*command, str(script)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    seconds = [float(line.split()[-1]) for line in done.stdout.splitlines() if "seconds" in line]
-    assert len(seconds) == 6 and min(seconds) > 0.2
-    # It is 0.26, and would be 0.35. One or two meet a pause of BBR, which measures the round trip.
-    assert sorted(seconds[1:])[2] < 0.3
+
+    def run(accel: str) -> tuple[list[float], float]:
+        directory = tmp_path / (accel or "none")
+        words = [f"network={network}", f"+accel=[{accel}]", "emulate=netns"]
+        words += ["runtime.frame_bytes=16384", f"hydra.run.dir={directory}"]
+        done = subprocess.run(
+            [*geomx, "launch", *words, "--", sys.executable, str(script)],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        lines = [line.split() for line in done.stdout.splitlines() if "seconds" in line]
+        counts = json.loads(next(directory.rglob("network.log")).read_text())
+        return [float(line[-1]) for line in lines], counts["mean_wait_s"]
+
+    with ThreadPoolExecutor() as pool:
+        (urgent, short), (plain, long) = pool.map(run, ("p3", ""))
+    assert len(urgent) == len(plain) == 10
+    assert 0.2 < min(urgent) < min(plain) / 2
+    assert short < 0.5 * long

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "emulation/namespaces.h"
@@ -60,10 +61,13 @@ it is, or its process.)")
             made["delivered"] = counts.underlay.delivered;
             made["overflowed"] = counts.underlay.overflowed;
             made["lost"] = counts.underlay.lost;
+            made["mean_wait_s"] = io::Seconds(counts.underlay.waited) /
+                                  std::max<double>(1.0, static_cast<double>(counts.underlay.delivered));
             made["strangers"] = counts.strangers;
             made["refused"] = counts.refused;
             made["late_s"] = io::Seconds(counts.late);
             return made;
           },
-          "Return the packets by outcome, and the largest lateness of a packet; after stop().");
+          "Return the packets by outcome, how long a delivered one waited in queues on average, and the "
+          "largest lateness of a packet; after stop().");
 }

@@ -55,7 +55,9 @@ void Underlay::Cross(Move move) {
     gone_.push_back(move.packet.id);
     return;
   }
-  const Time left = Finish(line, std::max(line.free_at, move.at), bytes);
+  const Time begin = std::max(line.free_at, move.at);
+  const Time left = Finish(line, begin, bytes);
+  counts_.waited += begin - move.at;
   if (left > move.at) {
     line.free_at = left;
     line.queue.push_back({left, bytes});

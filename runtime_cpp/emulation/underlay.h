@@ -43,6 +43,7 @@ class Underlay {
   };
   struct Counts {
     std::uint64_t delivered = 0, overflowed = 0, lost = 0;
+    Time waited = 0;  // of all packets, in queues behind others
   };
 
   explicit Underlay(std::uint64_t seed) : random_(seed) {}

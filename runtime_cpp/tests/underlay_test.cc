@@ -72,6 +72,7 @@ TEST(AFullQueueDropsArrivingPackets) {
   CHECK_EQ(arrivals.size(), 6u);  // one is being sent, five wait
   CHECK_EQ(gone, 4u);
   CHECK_EQ(underlay.counts().overflowed, 4u);
+  CHECK_EQ(underlay.counts().waited, (1 + 2 + 3 + 4 + 5) * kMillisecond);
   CHECK_EQ(arrivals.back().id, 5u);
   underlay.Enter({10, 1000, route}, kSecond);
   CHECK_EQ(Drain(underlay).size(), 1u);
