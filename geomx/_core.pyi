@@ -193,6 +193,15 @@ class NodeConfig:
     def frame_bytes(self, arg: int, /) -> None: ...
 
     @property
+    def most_early_bytes(self) -> int:
+        """
+        The most bytes of messages that are kept because they cannot be used yet.
+        """
+
+    @most_early_bytes.setter
+    def most_early_bytes(self, arg: int, /) -> None: ...
+
+    @property
     def bundle(self) -> int: ...
 
     @bundle.setter

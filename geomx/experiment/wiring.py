@@ -15,6 +15,7 @@ from geomx.errors import ConfigError, PluginError
 from geomx.experiment.hops import check_linear, common, hop
 from geomx.experiment.native_parts import blaming, optimizers, part
 from geomx.experiment.rounds import set_rounds
+from geomx.limits.rules import free_bytes
 from geomx.options.schema import FaultOptions, RuntimeOptions
 from geomx.plugin.coordination import Site
 from geomx.plugin.parts import ByTurns, Native, Shard, cut_evenly
@@ -89,6 +90,8 @@ def node_config(
     config = _core.NodeConfig(node.id, node.name, node.role)
     config.phantom = phantom
     config.frame_bytes = runtime.frame_bytes
+    if live:
+        config.most_early_bytes = free_bytes() // 2
     suspect_s = faults.suspect_after_s(runtime)
     config.set_heartbeat(min(0.25, suspect_s / 4), suspect_s)
     config.set_recovery(faults.patience_s if faults.waits else 0.0, faults.redial_s)

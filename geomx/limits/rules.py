@@ -227,7 +227,7 @@ def memory_limited() -> Iterator[None]:
         yield
         return
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    most = _held_bytes() + int(MEMORY_SHARE * _free_bytes())
+    most = _held_bytes() + int(MEMORY_SHARE * free_bytes())
     limits = [limit for limit in (most, *before) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(limits), before[1]))
     try:
@@ -242,7 +242,7 @@ def _held_bytes() -> int:
     return int(pages) * resource.getpagesize()
 
 
-def _free_bytes() -> int:
+def free_bytes() -> int:
     """Return the free bytes of the machine, or of this process' container if that has fewer."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))

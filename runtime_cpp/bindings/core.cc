@@ -227,6 +227,8 @@ void init_core(nb::module_& m) {
       .def_rw("quorum", &NodeConfig::quorum)
       .def_rw("stands_for", &NodeConfig::stands_for)
       .def_rw("frame_bytes", &NodeConfig::frame_bytes)
+      .def_rw("most_early_bytes", &NodeConfig::most_early_bytes,
+              "The most bytes of messages that are kept because they cannot be used yet.")
       .def_rw("bundle", &NodeConfig::bundle)
       .def_rw("borrow_values", &NodeConfig::borrow_values)
       .def_rw("phantom", &NodeConfig::phantom)

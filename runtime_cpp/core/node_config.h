@@ -80,6 +80,7 @@ struct NodeConfig {
   // `Encoder::Bundle`). Bytes, messages and their costs are still counted per frame.
   std::uint32_t bundle = 1;
   std::uint32_t max_shard_elements = kMaxShardElements;  // larger shards are refused before allocation
+  std::uint64_t most_early_bytes = UINT64_MAX;  // of messages that are kept because they cannot be used yet
   GlobalRounds rounds;              // global and local servers
   Time heartbeat_interval = 0;      // 0: none (simulation)
   Time failure_timeout = 5 * kSecond;  // silence after which a peer is suspect

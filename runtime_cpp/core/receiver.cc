@@ -1,12 +1,22 @@
 #include "core/receiver.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "core/plugin_failure.h"
 
 namespace geomx {
+namespace {
+
+// What a kept message takes.
+std::uint64_t BytesOf(const Message& message) {
+  return sizeof(Message) + (message.payload.phantom() ? 0 : message.payload.size());
+}
+
+}  // namespace
 
 void Receiver::Accept(NodeId from, const Message& message, Time now) {
   const Header& header = message.header;
@@ -63,21 +73,42 @@ void Receiver::Accept(NodeId from, const Message& message, Time now) {
 
 void Receiver::Keep(const FlowId& id, const Message& message) {
   const Header& header = message.header;
-  std::vector<Message>& messages = early_[{id.key, id.shard}][id];
-  if (early_.size() > kMostEarly) {
+  const ShardId shard{id.key, id.shard};
+  if (early_.size() >= kMostEarly && !early_.contains(shard)) {
     return state_.Refuse(id.peer, header, "contributions to too many keys that were never initialised");
   }
+  std::vector<Message>& messages = early_[shard][id];
   if (!messages.empty() && messages.size() >= messages.front().header.slices) {
     return state_.Refuse(id.peer, header, "more slices of a contribution than it has");
   }
   messages.push_back(message);
+  early_bytes_[id.peer] += BytesOf(message);
+  const auto add = [](std::uint64_t sum, const auto& each) { return sum + each.second; };
+  const std::uint64_t most = state_.config.most_early_bytes;
+  if (std::accumulate(early_bytes_.begin(), early_bytes_.end(), std::uint64_t{0}, add) <= most) return;
+  const auto bytes = [](const auto& each) { return each.second; };
+  const NodeId largest = std::ranges::max_element(early_bytes_, {}, bytes)->first;
+  for (auto& each : early_) {
+    std::erase_if(each.second, [&](const auto& flow) { return flow.first.peer == largest; });
+  }
+  std::erase_if(early_, [](const auto& each) { return each.second.empty(); });
+  early_bytes_.erase(largest);
+  state_.Fail(largest, "contributions that cannot be used yet, of keys that were never initialised or before the "
+                       "optimizer is known: all of these may take " + std::to_string(most) +
+                       " bytes here, half of the memory that was free");
 }
 
 void Receiver::Resume(ShardId shard, Time now) {
-  for (const auto& [id, messages] : std::exchange(early_[shard], {})) {
+  const auto found = early_.find(shard);
+  if (found == early_.end()) return;
+  const std::map<FlowId, std::vector<Message>> kept = std::move(found->second);
+  early_.erase(found);
+  for (const auto& [id, messages] : kept) {
+    for (const Message& message : messages) early_bytes_[id.peer] -= BytesOf(message);
+  }
+  for (const auto& [id, messages] : kept) {
     for (const Message& message : messages) Accept(id.peer, message, now);
   }
-  if (const auto found = early_.find(shard); found != early_.end() && found->second.empty()) early_.erase(found);
 }
 
 void Receiver::ResumeAll(Time now) {

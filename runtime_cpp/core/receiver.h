@@ -49,13 +49,14 @@ class Receiver {
   void CloseWaiting(NodeId peer, Time now);
   // An instruction has come: handles what was kept for it.
   void ResumeAll(Time now);
-  void Exchange(Archive& archive) { archive(closing_, closing_sequence_, early_); }
+  void Exchange(Archive& archive) { archive(closing_, closing_sequence_, early_, early_bytes_); }
 
  private:
   using ShardId = std::pair<Key, std::uint32_t>;
   static constexpr std::size_t kMostEarly = 1u << 18;  // shards
 
-  // Keeps a message that the role cannot use yet.
+  // Keeps a message that the role cannot use yet. If all that are kept take more than
+  // NodeConfig::most_early_bytes, forgets those of the peer that has sent the most, and refuses it.
   void Keep(const FlowId& id, const Message& message);
   // Handles the messages that were kept for this shard.
   void Resume(ShardId shard, Time now);
@@ -72,6 +73,7 @@ class Receiver {
   std::map<std::pair<Time, std::uint64_t>, FlowId> closing_;  // by when their grace has passed
   std::uint64_t closing_sequence_ = 0;
   std::map<ShardId, std::map<FlowId, std::vector<Message>>> early_;  // kept, by shard
+  std::map<NodeId, std::uint64_t> early_bytes_;  // of them, by sender
 };
 
 }  // namespace geomx

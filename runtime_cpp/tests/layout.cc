@@ -77,6 +77,7 @@ NodeConfig Layout::Config(NodeId id) const {
   config.id = id;
   config.name = Name(id);
   config.frame_bytes = plan_.frame_bytes;
+  config.most_early_bytes = plan_.most_early_bytes;
   config.phantom = plan_.phantom;
   config.rounds = plan_.rounds;
   config.rounds.early = plan_.quorum > 0 || plan_.round_policy || plan_.party_rounds;

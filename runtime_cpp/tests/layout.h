@@ -26,6 +26,7 @@ struct Plan {
   // Returns the coordinator of an overlay, for every group of two or more members: on the local server
   // inside parties, on the scheduler between them.
   std::function<std::shared_ptr<Coordinator>()> coordinator = nullptr;
+  std::uint64_t most_early_bytes = UINT64_MAX;
   bool overlay_push = true, overlay_pull = true, overlay_ahead = false;
   GlobalRounds rounds = {};
   // Parties with which, and time after which, global rounds close without the others; 0: they do not.

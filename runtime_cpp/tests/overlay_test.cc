@@ -256,6 +256,36 @@ TEST(ContributionsBeforeTheInitialValueAreKept) {
   }
 }
 
+// What is kept for initial values that never come is bounded in bytes. The sender of the most is refused, and
+// what it has sent is forgotten; what another has sent is used when its initial value has come.
+TEST(KeptContributionsAreBoundedInBytes) {
+  Plan plan = Trees({1, 1, 1});
+  plan.strict = plan.overlay_ahead = true;
+  plan.coordinator = [] { return std::make_shared<RandomPlans>(true, true); };
+  plan.most_early_bytes = 64 * 1024;
+  Cluster cluster(1, plan);
+  const NodeId server = cluster.servers[0], other = cluster.servers[1], hostile = cluster.servers[2];
+  const auto send = [&](NodeId from, Key key, std::uint32_t elements) {
+    Message message = Transfer(Kind::kPush, from, 1, elements);
+    message.header.key = key;
+    cluster.Deliver(from, server, message);
+  };
+  send(other, 0, 4);
+  for (Key key = 1; key <= 6; ++key) {
+    CHECK_EQ(cluster.Count(Event::Kind::kPeerError), 0u);
+    send(hostile, key, 2500);
+  }
+  send(other, 7, 4);
+  send(other, 8, 4);
+  for (Key key = 9; key <= 13; ++key) send(hostile, key, 2500);  // what was forgotten does not count
+  const auto errors = cluster.Events(server, Event::Kind::kPeerError);
+  CHECK_EQ(errors.size(), 1u);
+  CHECK_EQ(errors[0].peer, hostile);
+  CHECK_EQ(errors[0].reason, "contributions that cannot be used yet, of keys that were never initialised or before the "
+                             "optimizer is known: all of these may take 65536 bytes here, half of the memory that was "
+                             "free");
+}
+
 // A coordinator does not reply to reports about unknown members.
 TEST(ReportsAboutUnknownMembersAreRefused) {
   Plan plan = Trees({3});
