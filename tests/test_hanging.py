@@ -509,6 +509,40 @@ def test_a_script_whose_first_worker_sets_no_optimizer_is_named(
         launch.main(words)
 
 
+DEEPER = """
+import sys
+import geomx.mxnet
+import mxnet as mx
+from mxnet import autograd, gluon
+store = mx.kv.create("dist_sync")
+net = gluon.nn.Sequential()
+net.add(gluon.nn.Dense(2, in_units=4))
+if store.global_rank == int(sys.argv[1]):
+    net.add(gluon.nn.Dense(2, in_units=2))
+net.initialize()
+trainer = gluon.Trainer(net.collect_params(), "sgd", kvstore=store)
+for step in range(2):
+    with autograd.record():
+        loss = net(mx.nd.ones((1, 4))).sum()
+    loss.backward()
+    trainer.step(1)
+    loss.asscalar()
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_gluon_scripts_with_different_models_are_named(
+    rank: int, network_file: Build, tmp_path: Path
+) -> None:
+    """They wait in MXNet, for an operation of its engine."""
+    (tmp_path / "train.py").write_text(DEEPER)
+    words = [f"network={network_file(1, 1)}", "runtime.failure_timeout_s=1"]
+    words += [f"hydra.run.dir={tmp_path / 'run'}", "--", sys.executable, str(tmp_path / "train.py")]
+    said = rf"party{rank}/worker0 has initialised 2( and 1 more)?, and party{1 - rank}/worker0 has"
+    with pytest.raises(GeomxError, match=said):
+        launch.main([*words, str(rank)])
+
+
 def test_a_lost_worker_does_not_hide_that_a_coordinator_says_nothing(
     words: list[str], network_file: Build
 ) -> None:

@@ -5,6 +5,7 @@ These are orders and answers of coordinators, and initial values.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -13,6 +14,38 @@ from geomx.live.member import Member
 
 LOOK_S = 0.25
 """Seconds between two looks of a thread."""
+
+
+BUSY_SHARE = 0.1
+"""Share of one processor core below which a process computes nothing."""
+
+
+class EngineWait:
+    """Whether a script's main thread waits for MXNet's engine, and nothing computes meanwhile.
+
+    The engine runs the operations that exchange tensors, and none that needs their values: a script
+    that reads such a value waits in MXNet, which does not tell for what. If the process uses no
+    processor time meanwhile, the engine itself waits for the exchange.
+    """
+
+    def __init__(self) -> None:
+        self._seen = time.monotonic(), time.process_time()
+
+    def look(self) -> bool:
+        """Return whether that is so now, and no more was computed since the last look."""
+        before, self._seen = self._seen, (time.monotonic(), time.process_time())
+        passed_s, used_s = (now - then for now, then in zip(self._seen, before, strict=True))
+        return self._in_mxnet() and used_s <= BUSY_SHARE * passed_s
+
+    @staticmethod
+    def _in_mxnet() -> bool:
+        """Whether a function of MXNet has called what the main thread executes."""
+        mxnet = sys.modules.get("mxnet")
+        main = threading.main_thread().ident
+        frame = sys._current_frames().get(main) if main is not None else None
+        if mxnet is None or frame is None or not mxnet.__file__:
+            return False
+        return frame.f_code.co_filename.startswith(mxnet.__file__.removesuffix("__init__.py"))
 
 
 class LongWaits:
@@ -32,6 +65,7 @@ class LongWaits:
         self._member, self._notes = member, notes
         self._limit_s = member.spec.runtime.failure_timeout_s
         self._is_worker = member.node.role == "worker"
+        self._engine = EngineWait()
         self._since_s = time.monotonic()
         self._order = self._initial = -1
         self._idle = False
@@ -71,7 +105,7 @@ class LongWaits:
         """Whether the worker has waited, and all that the node sent has arrived, for the limit."""
         # Nothing here waits for the loop, which may itself wait for a plugin that does not return.
         loop, now_s = self._member.loop, time.monotonic()
-        works = self._is_worker and not loop.waits
+        works = self._is_worker and not loop.waits and not self._engine.look()
         if works or not loop.settled:
             self._since_s = now_s
         return now_s - self._since_s >= self._limit_s
