@@ -129,6 +129,29 @@ def test_no_push_is_used_before_the_optimizer_is_known(
     run_around(tmp_path, accel, optimizer, [-1.5, -2.0], live)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("accel", ["ring", "bisparse", "tsengine"])
+def test_another_optimizer_is_refused_during_training(accel: str, tmp_path: Path) -> None:
+    """It would reach some servers after pushes that were made later."""
+    if accel not in {plugin.name for plugin in Registry.discover().plugins("accel")}:
+        pytest.skip(f"not installed: {accel}")
+    script = f"""
+def tell():
+    store.set_optimizer("sgd", learning_rate=0.25)
+tell()
+tell()
+store.push(0, np.full(30, 1.0))
+store.pull(0)
+try:
+    tell()
+except geomx.ConfigError as error:
+    assert "another one was set before, and under accel {accel} servers" in str(error), error
+else:
+    raise AssertionError
+"""
+    run_around(tmp_path, accel, script, [-2.25, -2.0], live=False)
+
+
 @pytest.mark.parametrize("workers", [(1, 1), (2, 1, 3), (1,) * 5, (1,) * 8])
 def test_each_link_carries_all_parts_but_one_each_way(
     network: Build, sized: Build, simulate: Build, workers: tuple[int, ...]

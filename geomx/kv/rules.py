@@ -70,3 +70,24 @@ def checked_optimizer(member: Member, optimizer: Any, options: Mapping[str, floa
         )
         raise ConfigError("optimizer", numbers["name"], remedy)
     return text
+
+
+def check_later(member: Member, optimizer: Any) -> None:
+    """Check that servers may be told of another optimizer when training has begun.
+
+    Raises:
+        ConfigError: It may reach some servers after pushes that were made later: where the parties
+            run it, or members of an overlay pass on what others push.
+    """
+    cluster, selection = member.spec.cluster, member.selection
+    overlays = (group.root for group, overlay in selection.overlays(cluster) if overlay.push)
+    labels = [selection.overlay_label(root) for root in overlays]
+    if selection.update_at_party(cluster):
+        labels += [label for label, _ in selection.labelled("geomx_update", cluster=cluster)]
+    if labels:
+        remedy = (
+            f"another one was set before, and under {labels[0].split(':')[0]} servers would take "
+            "this one over in different rounds: set one before the first push, with a schedule "
+            "(lr_scheduler) if its learning rate is to change"
+        )
+        raise ConfigError("optimizer", named(optimizer), remedy)

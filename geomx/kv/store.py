@@ -16,7 +16,7 @@ from geomx.kv.departure import Departure
 from geomx.kv.ending import failing
 from geomx.kv.keys import Entry, Keys
 from geomx.kv.many import ManyKeys
-from geomx.kv.rules import checked_optimizer, global_rule
+from geomx.kv.rules import check_later, checked_optimizer, global_rule
 from geomx.kv.values import Key, devices, pairs, to_float32
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.member import Member, naming_the_lost
@@ -230,9 +230,11 @@ class KVStore(ManyKeys):
             options: Numbers, where `optimizer` is a name.
 
         Raises:
-            ConfigError: The global servers lack that optimizer or option; or the job's sync
-                algorithm has workers update by themselves, or chooses another optimizer.
+            ConfigError: The global servers lack that optimizer or option; the job's sync algorithm
+                has workers update by themselves, or chooses another; or it would act too late.
         """
+        if self._beginning.optimizer and self._departure.steps:
+            check_later(self.member, optimizer)
         self.run_optimizer(checked_optimizer(self.member, optimizer, options))
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
@@ -343,8 +345,7 @@ class KVStore(ManyKeys):
         """
         with naming_the_lost(self.member.loop):
             self.member.set_optimizer(text, self.is_master_worker, self._tells_again)
-        if self.is_master_worker:
-            self._beginning.optimizer, self._tells_again = text, False
+        self._beginning.optimizer, self._tells_again = text, False
 
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:
         """Check the shape of an array for a key.
