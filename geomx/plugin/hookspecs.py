@@ -183,8 +183,8 @@ def geomx_update(cluster: Cluster) -> str | None:
     loss, both equal an optimizer at the global server. One plugin that requests this is sufficient,
     and ``"steps"`` prevails. With a sync policy whose parties do not update together, the optimizer
     stays at the global server. Where parameters are exchanged, parties push moves of them, which
-    are steps already; with ``"steps"``, a party's workers likewise have what was not sent of them,
-    if the codec sends that in the last round.
+    are steps already; a party's workers likewise have what was not sent of them, if the codec sends
+    that in the last round.
 
     Args:
         cluster: The nodes of the experiment.

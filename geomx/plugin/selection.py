@@ -176,6 +176,8 @@ class Selection:
         """
         if not self.update_at_party(cluster):
             return False
+        if self.sync_policy(cluster).exchange == "parameters":
+            return True
         return any(answer == "steps" for _, answer in self._ask("geomx_update", cluster=cluster))
 
     def optimizer(self) -> tuple[str, str, Optimizer] | None:

@@ -49,6 +49,10 @@ class DemoConfig:
     signs: bool = False
     """The optimizer moves every weight by the learning rate against the sign of the sum (the
     paper's); false: the workload's. Needs steps=false."""
+    flush: bool = True
+    """Where parties exchange parameters together, send everything that was kept in the last round,
+    so that a party's workers go on from what is kept; false, or with decay below 1: they make such
+    moves again."""
     pull: bool = True
     """Answer in this form, and run the optimizer at the parties; false: dense weights."""
 
@@ -97,7 +101,10 @@ class Demo:
             return None
         answer = link.direction == "pull"
         times, decay = (link.parties, 1.0) if answer else (1, self.config.decay)
-        options = native_options(self.config, times=times, decay=decay, shared=answer)
+        others = {"times": times, "decay": decay, "shared": answer}
+        moves = link.exchange == "parameters" and (link.summed or link.carries == "sum")
+        flush = self.config.flush and moves and self.config.decay == 1
+        options = native_options(self.config, **others, flush=flush)
         return Native("codec", "demo", options)
 
     @hookimpl

@@ -12,7 +12,7 @@
 //   kept x `bits`   the coefficients, bfloat16 or float32
 //   kept x w bits   their places in the matrix, column by column, ascending, w = log2 of its size
 //
-// Chunks, what is kept, and answers: core/chunk_codec.h.
+// Chunks, what is kept, answers, and the last round: core/chunk_codec.h.
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -43,6 +43,14 @@ TEST(DemoLosesNothing) {
   });
 }
 
+TEST(DemoSendsAllInTheLastRound) {
+  Random random(1);
+  Options options = Defaults();
+  options["flush"] = 1;
+  CodecChain chain = Chain(options, 5000);
+  check::LastSendsAll(chain, 5000, 3, random);
+}
+
 TEST(DemoSendsTheLargestCoefficients) {
   check::ForSeeds(5, [](std::uint64_t seed) {
     constexpr kernels::Tile kTile{.height = 64, .width = 64};

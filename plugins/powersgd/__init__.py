@@ -46,6 +46,9 @@ class PowerSGDConfig:
     """Smaller shards are sent completely."""
     steps: bool = True
     """Where gradients are exchanged, run the optimizer at each party and encode its steps."""
+    flush: bool = True
+    """Where parties exchange parameters together, send everything that was kept in the last round,
+    so that a party's workers go on from what is kept; false: they make such moves again."""
 
 
 class PowerSGD:
@@ -66,7 +69,8 @@ class PowerSGD:
             name = "powersgd_own"
         else:
             return None
-        codec = Native("codec", name, native_options(self.config))
+        flush = self.config.flush and link.summed and link.exchange == "parameters"
+        codec = Native("codec", name, native_options(self.config, flush=flush))
         return BySize(self.config.min_elements, large=[codec])
 
     @hookimpl

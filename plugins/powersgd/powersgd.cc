@@ -16,9 +16,10 @@
 //
 //   U = basis of M V;   V = M' U;   sends both;   M <- M - U V'
 //
-// In the first `dense_rounds` everything is sent, and the last of these rounds gives the first basis. It is
-// a part of another name than dense values have, because a codec that followed would make it differ from
-// what is added. Factors are float32, column by column. Shards for which they save nothing stay dense.
+// In the first `dense_rounds` everything is sent, and the last of these rounds gives the first basis; with
+// option `flush`, the last round of all sends everything, too. It is a part of another name than dense
+// values have, because a codec that followed would make it differ from what is added. Factors are float32,
+// column by column. Shards for which they save nothing stay dense.
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -49,7 +50,7 @@ Floats Read(const Part& part) {
 class LowRank : public ResidualCodec {
  public:
   LowRank(const Options& options, const ShardInfo& shard)
-      : ResidualCodec(shard),
+      : ResidualCodec(options, shard),
         rank_(static_cast<std::uint64_t>(Require(options, "rank"))),
         dense_rounds_(static_cast<Round>(Require(options, "dense_rounds"))) {
     if (rank_ < 1) throw std::invalid_argument("rank must be 1 or more");
@@ -75,9 +76,9 @@ class LowRank : public ResidualCodec {
 
   bool IsDenseRound(Round round) const { return round <= dense_rounds_; }
 
-  // Replaces dense values by factors without data; in a dense round, renames them.
+  // Replaces dense values by factors without data; where all is sent, renames them.
   void Become(Parts& parts, const Shape& shape, bool rows, bool columns) const {
-    if (IsDenseRound(parts.round)) {
+    if (IsDenseRound(parts.round) || Flushes(parts)) {
       parts.parts[0].name = kAll;
       return;
     }
@@ -121,6 +122,7 @@ class SharedBasis final : public LowRank {
   void Encode(Parts& parts) override {
     const float* added = DenseValues(parts);
     Layout(parts);
+    if (parts.Find(kAll) != nullptr) return SendAll(parts, added);
     if (!Encoded(parts)) return;
     const Shape shape = ShapeFor(parts.elements);
     float* matrix = Accumulate(added, parts.elements);
@@ -215,6 +217,7 @@ class OwnFactors final : public LowRank {
     const float* added = DenseValues(parts);
     Layout(parts);
     if (parts.Find("values") != nullptr) return;
+    if (Flushes(parts)) return SendAll(parts, added);
     const Shape shape = ShapeFor(parts.elements);
     const float* matrix = Encoded(parts) ? Accumulate(added, parts.elements) : added;
     if (v_.size() != shape.columns * shape.rank) {  // the first round

@@ -136,6 +136,14 @@ TEST(PowerSgdLosesNothing) {
   });
 }
 
+TEST(PowerSgdSendsAllInTheLastRound) {
+  Random random(1);
+  for (const char* name : kNames) {
+    CodecChain chain = check::ChainOf(name, {{"rank", 2}, {"dense_rounds", 1}, {"flush", 1}}, 2000);
+    check::LastSendsAll(chain, 2000, 4, random);
+  }
+}
+
 // What parties encode adds up to what their sum encodes, and decodes to equal bits at all of them.
 TEST(PowerSgdIsLinear) {
   check::ForSeeds(10, [](std::uint64_t seed) {

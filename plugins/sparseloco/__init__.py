@@ -43,6 +43,10 @@ class SparseLocoConfig:
     """Factor of the error in every round (the paper: 0.95); below 1, a part of it is never sent."""
     steps: bool = True
     """Where gradients are exchanged, run the optimizer at each party and encode its steps."""
+    flush: bool = True
+    """Where parties exchange parameters together, send everything that was kept in the last round,
+    so that a party's workers go on from what is kept; false, or with beta below 1: they make such
+    moves again."""
     pull: bool = True
     """Answer in this form, and run the optimizer at the parties; false: dense weights."""
 
@@ -70,7 +74,9 @@ class SparseLoco:
         answer = link.direction == "pull"
         times, decay = (link.parties, 1.0) if answer else (1, self.config.beta)
         others = {"kept": self.config.top, "times": times, "decay": decay, "shared": answer}
-        options = native_options(self.config, **others)
+        moves = link.exchange == "parameters" and (link.summed or link.carries == "sum")
+        flush = self.config.flush and moves and self.config.beta == 1
+        options = native_options(self.config, **others, flush=flush)
         return Native("codec", "sparseloco", options)
 
     @hookimpl

@@ -11,7 +11,7 @@
 //   kept x `bits`   the values: sign (1: negative) in bit 1, and in bit 0 which magnitude; or float32
 //   kept x w bits   their places in the chunk, ascending, w = ceil(log2 span); not if all are kept
 //
-// Chunks, what is kept, and answers: core/chunk_codec.h.
+// Chunks, what is kept, answers, and the last round: core/chunk_codec.h.
 #include <algorithm>
 #include <bit>
 #include <cmath>

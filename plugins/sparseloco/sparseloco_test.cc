@@ -44,6 +44,14 @@ TEST(SparseLocoLosesNothing) {
   });
 }
 
+TEST(SparseLocoSendsAllInTheLastRound) {
+  Random random(1);
+  Options options = Defaults();
+  options["flush"] = 1;
+  CodecChain chain = Chain(options, 5000);
+  check::LastSendsAll(chain, 5000, 3, random);
+}
+
 // The values that are sent are the largest of their chunk. Each is one of two magnitudes, with its
 // sign; these are the means of the smaller and of the larger ones, to the precision of bfloat16.
 TEST(SparseLocoSendsTheLargestOfEveryChunk) {

@@ -55,10 +55,10 @@ class ChunkCodec : public ResidualCodec {
  public:
   // Reads the option `shared` (see above).
   ChunkCodec(const Options& options, const ShardInfo& shard)
-      : ResidualCodec(shard), shared_(Require(options, "shared") != 0) {}
+      : ResidualCodec(options, shard), shared_(Require(options, "shared") != 0) {}
 
   void Layout(Parts& parts) const final {
-    if (!IsDense(parts)) return;
+    if (!IsDense(parts) || Flushes(parts)) return;
     const ChunkForm form = FormOf(parts.elements);
     if (form.Chunks(parts.elements) * form.bytes >= parts.elements * sizeof(float)) return;
     parts.parts.assign(1, {.name = kPart,
@@ -67,7 +67,9 @@ class ChunkCodec : public ResidualCodec {
   }
 
   void Encode(Parts& parts) final {
+    if (!IsDense(parts)) return;
     const float* added = DenseValues(parts);
+    if (Flushes(parts)) return SendAll(parts, added);
     Layout(parts);
     Part* chunks = parts.Find(kPart);
     if (chunks == nullptr) return;
@@ -91,7 +93,7 @@ class ChunkCodec : public ResidualCodec {
   }
 
   bool Stateless() const final { return shared_; }
-  bool FixedSize() const final { return true; }
+  bool FixedSize() const final { return !EndsEmpty(); }
 
  protected:
   // The chunks of a shard of so many elements.

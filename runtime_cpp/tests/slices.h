@@ -48,17 +48,18 @@ inline std::vector<float> DecodeSlices(const CodecChain& chain, const Parts& par
 
 // Encodes values as the layout promises, and returns what arrives of them in slices of whole chunks. A linear
 // codec then settles, as if there were no other senders.
-inline Values Send(CodecChain& chain, const Values& values, Random& random, Round round = 1) {
+inline Values Send(CodecChain& chain, const Values& values, Random& random, Turn turn = 1) {
   Parts parts = Parts::Dense(values.size(), values.data(), nullptr);
-  parts.round = round;
+  parts.round = turn.round;
+  parts.last = turn.last;
   chain.Encode(parts);
   CHECK_EQ(parts.SliceBytes(0, parts.rows),
-           chain.Layout(values.size(), round).SliceBytes(0, parts.rows));
+           chain.Layout(values.size(), turn).SliceBytes(0, parts.rows));
   const std::uint64_t step = parts.RowsIn(1) * Between(random, 1, 3);
   const bool all = parts.Find("indices") == nullptr;  // selected rows are always added
   const Values arrived =
       DecodeSlices(chain, parts, step, Values(values.size(), all ? 7.0f : 0.0f), all, random);
-  if (chain.Linear()) chain.Settle(CodecChain::Gather(parts), values.size(), round);
+  if (chain.Linear()) chain.Settle(CodecChain::Gather(parts), values.size(), turn);
   return arrived;
 }
 
@@ -78,6 +79,20 @@ inline void LosesNothing(CodecChain& chain, std::uint64_t elements, double decay
     const double squares = std::inner_product(due.begin(), due.end(), due.begin(), 0.0);
     CHECK_NEAR(chain.SquaredResidual(), squares, 1e-4 * (1 + squares));
   }
+}
+
+// The last round sends what was kept and what is fed, to the bit; nothing is kept then, and the codec says so.
+inline void LastSendsAll(CodecChain& chain, std::uint64_t elements, Round rounds, Random& random) {
+  CHECK(chain.EndsEmpty());
+  for (Round round = 1; round < rounds; ++round) Send(chain, Draw(random, elements), random, round);
+  CHECK(chain.SquaredResidual() > 0);
+  const std::span<const float> kept = chain.Kept();
+  CHECK_EQ(kept.size(), elements);
+  const Values fed = Draw(random, elements);
+  Values due = fed;
+  for (std::size_t i = 0; i < kept.size(); ++i) due[i] += kept[i];
+  CHECK(Send(chain, fed, random, Turn(rounds, true)) == due);
+  CHECK_EQ(chain.SquaredResidual(), 0.0);
 }
 
 // NaN at `place` arrives, so that it is detected as without compression, does not reach `other`, and does
