@@ -19,7 +19,7 @@ import yaml
 import geomx
 from geomx import planning
 from geomx.cli import main as cli
-from geomx.config import compose
+from geomx.config import compose, sweeps
 from geomx.errors import ConfigError
 from geomx.options.schema import PlanOptions
 from geomx.planning import judge
@@ -507,11 +507,11 @@ def test_sweeps_use_all_cores_unless_runs_are_live() -> None:
         ("sim", idle, -1), ("sim", None, -1), ("live", idle, 1), ("both", idle, 1),
         ("sim", SimpleNamespace(each=["sync"], variants=[]), 1),
     ):  # fmt: skip
-        assert compose._jobs(_root_=SimpleNamespace(mode=mode, study=asked)) == jobs
-    assert compose._on_all_cores(["seed=1,2"])[0] == "hydra/launcher=joblib"
+        assert sweeps.parallel_jobs(_root_=SimpleNamespace(mode=mode, study=asked)) == jobs
+    assert sweeps.on_all_cores(["seed=1,2"])[0] == "hydra/launcher=joblib"
     for own in ("hydra/launcher=basic", "mode=sim,live"):
-        assert compose._on_all_cores(["seed=1,2", own]) == []
-    assert compose._on_all_cores(["+hydra.launcher.n_jobs=2"]) == ["hydra/launcher=joblib"]
+        assert sweeps.on_all_cores(["seed=1,2", own]) == []
+    assert sweeps.on_all_cores(["+hydra.launcher.n_jobs=2"]) == ["hydra/launcher=joblib"]
 
 
 def test_arguments_of_a_plan_must_be_overrides() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import html
 import json
 import re
@@ -16,7 +17,10 @@ from typing import Any
 import pytest
 
 from geomx.cli import main as cli
+from geomx.cli import runs
+from geomx.config import compose
 from geomx.errors import ConfigError, GeomxError
+from geomx.experiment.experiment import Experiment
 from geomx.options.schema import StudyOptions
 from geomx.pages.comparison import Comparison, Entry
 from geomx.plugin.registration import DEFAULT_SYNC
@@ -307,9 +311,59 @@ def test_the_last_line_of_a_sweep_is_its_directory() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     directory = Path(done.stdout.splitlines()[-1])
     rows = json.loads((directory / "study.json").read_text())["variants"]
-    assert [row["name"] for row in rows] == ["fsa seed=1", "fsa seed=2"]
+    assert [row["name"] for row in rows] == ["fsa seed=1", "fsa seed=2", "fsa seed=-1"]
     assert done.returncode == cli.WRONG
-    assert f"seed=-1: must be between 0 and {2**64 - 1}" in done.stderr
+    reason = f"seed=-1: must be between 0 and {2**64 - 1}"
+    assert reason in done.stderr
+    assert [row["status"] for row in rows] == ["done", "done", "refused"]
+    assert rows[2]["reason"] == reason
+
+
+@pytest.mark.needs("hfa", "p3")
+def test_a_refused_job_of_a_sweep_is_a_row(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also the first one, which is no baseline; and its folder says so."""
+    places = [f"hydra.sweep.dir={tmp_path}", "hydra.sweep.subdir=k${sync.k1}"]
+    places += ["hydra.output_subdir=null"]  # no other file is in the folder of a refused job
+    words = ["-m", *QUICK, "hydra/launcher=basic", "sync=hfa", "accel=[p3]", *places]
+    assert cli.run([*words, "sync.k1=0,1"]) == cli.WRONG
+    out = capfd.readouterr().out
+    assert re.search(r"^hfa \+ p3 sync.k1=0: refused: sync.k1=0: must be", out, re.MULTILINE)
+    assert "2 variants against hfa + p3 sync.k1=1" in out
+    content = json.loads((tmp_path / "study.json").read_text())
+    assert content["baseline"] == "hfa + p3 sync.k1=1"
+    assert [row["status"] for row in content["variants"]] == ["done", "refused"]
+    assert "sync.k1=0: must be" in (tmp_path / "report.html").read_text()
+    for command in ("explain", "report"):
+        assert cli.main([command, str(tmp_path / "k0")]) == cli.WRONG
+        assert "the job was refused: sync.k1=0: must be" in capfd.readouterr().err
+    with pytest.raises(GeomxError, match=r"has no summary.json; the job was refused: sync.k1=0"):
+        Results.load(tmp_path / "k0")
+
+
+def test_a_failed_job_of_a_sweep_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(experiment: Experiment, directory: Path) -> None:
+        if experiment.seed == 13 and not fixed:
+            raise ZeroDivisionError("unlucky")
+        runs._run_one(experiment, directory)
+
+    fixed: list[bool] = []
+    folder = tmp_path / "swept"
+    words = ["-m", *QUICK, "hydra/launcher=basic", f"hydra.sweep.dir={folder}"]
+    words += ["hydra.sweep.subdir=seed${seed}"]
+    ignored = functools.partial(compose.main, job=fail, swept=study.gather)
+    with pytest.raises(ZeroDivisionError):
+        ignored([*words, "seed=1,13"])
+    rows = json.loads((folder / "study.json").read_text())["variants"]
+    assert [(row["status"], row["reason"]) for row in rows] == [
+        ("done", ""), ("failed", "ZeroDivisionError: unlucky"),
+    ]  # fmt: skip
+    fixed.append(True)  # the same job, in the same folder
+    ignored([*words, "seed=13"])
+    rows = json.loads((folder / "study.json").read_text())["variants"]
+    assert [row["status"] for row in rows] == ["done", "done"]
+    assert not (folder / "seed13/refused.json").exists()
 
 
 # ---- comparison ----

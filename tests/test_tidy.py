@@ -151,7 +151,7 @@ ROOMS = {
     "virtual": "cluster errors live terminal",
     "sim": "cluster errors events experiment limits network options plugin pages results scenario"
     " terminal tracking training workload",
-    "config": "errors experiment network options plugin terminal yaml_files",
+    "config": "errors experiment network options plugin results terminal yaml_files",
     "kv": "cluster errors experiment frameworks imports live network options plugin virtual"
     " workload",
     "mxnet": "errors frameworks imports kv live virtual",

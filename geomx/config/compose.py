@@ -39,17 +39,17 @@ from geomx.config.directories import (
     no_directory,
     refuse_used,
     refuse_used_sweep,
-    remove_unused,
+    removed,
 )
 from geomx.config.groups import as_typed, network_choice, offer, store_file
 from geomx.config.messages import explain
+from geomx.config.sweeps import noted, on_all_cores, parallel_jobs, reported
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.build import build_experiment
 from geomx.experiment.costs import read_costs
 from geomx.experiment.experiment import Experiment
 from geomx.options.named_costs import named_costs
-from geomx.options.schema import MODES, Root
-from geomx.plugin.calling import one_line
+from geomx.options.schema import Root
 from geomx.plugin.registration import LISTS
 from geomx.plugin.registry import Registry
 from geomx.terminal.output import printed_at_once
@@ -57,7 +57,6 @@ from geomx.terminal.output import printed_at_once
 CHOSEN = ("sync", "workload", "network")
 GROUPS = (*CHOSEN, "accel", "track", "experiment")
 SWEEP = {"-m", "--multirun"}
-REPORTED = "reported"  # attribute of the error of a sweep's job that has been printed already
 STARTED = "started"  # attribute of an error, maybe of another process: the job had begun
 Job = Callable[[Experiment, Path], None]
 Swept = Callable[[Path, Sequence[str]], None]
@@ -189,29 +188,23 @@ def main(
         sweep = run.mode == RunMode.MULTIRUN
         typed = [as_typed(word) for word in run.overrides.task] if sweep else plain
         directory = Path(run.runtime.output_dir)
+        chosen: Any = run.runtime.choices
+        plugins = [str(chosen.sync), *map(str, config.accel)]
         try:
-            try:
-                with _explained(typed, registry):
-                    experiment = _experiment(config, run.runtime.choices, typed, registry)
-            except GeomxError:
-                if not sweep:  # whose table shows what was refused
-                    remove_unused(directory)
-                raise
-            refuse_used(directory, "hydra.sweep.dir" if sweep else "hydra.run.dir", experiment)
-            job(experiment, directory)
-        except GeomxError as error:
-            if sweep:
-                # Hydra continues with the next job and raises only the first failure at the end.
-                print(f"{' '.join(typed)}: {one_line(error)}", file=sys.stderr, flush=True)
-                vars(error)[REPORTED] = True
-            raise
+            with reported(typed) if sweep else nullcontext():
+                kept = noted(directory, typed, plugins) if sweep else removed(directory)
+                with kept, _explained(typed, registry):
+                    experiment = _experiment(config, chosen, typed, registry)
+                refuse_used(directory, "hydra.sweep.dir" if sweep else "hydra.run.dir", experiment)
+                with noted(directory, typed, plugins) if sweep else nullcontext():
+                    job(experiment, directory)
         except OSError as error:
             vars(error)[STARTED] = True
             raise
 
     arguments, token = sys.argv, _sweep.set(None)
     with _explained(plain, registry), _hydra_raises():
-        side_by_side = _on_all_cores(plain) if SWEEP.intersection(flags) else []
+        side_by_side = on_all_cores(plain) if SWEEP.intersection(flags) else []
         words = [*prepare(plain, registry), *side_by_side]
         sys.argv = ["geomx", *words, *flags]  # --info takes a word that follows it
         try:
@@ -230,31 +223,6 @@ def main(
             if sweep_directory is not None:
                 swept(sweep_directory, [*flags, *plain])
     return sweep_directory
-
-
-def _on_all_cores(overrides: Sequence[str]) -> list[str]:
-    """Return overrides that run a sweep's jobs in parallel, unless a launcher is chosen.
-
-    Empty if the mode is swept too, since then some jobs are live. They come after `overrides`, so
-    the number of jobs is left out if it is among these.
-    """
-    said = {
-        override.partition("=")[0].lstrip("+"): override.partition("=")[2] for override in overrides
-    }
-    if "hydra/launcher" in said or said.get("mode", "sim") not in MODES:
-        return []
-    jobs = "hydra.launcher.n_jobs"
-    return ["hydra/launcher=joblib", *([] if jobs in said else [f"{jobs}=${{geomx_jobs:}}"])]
-
-
-def _jobs(*, _root_: Any) -> int:
-    """Return the number of parallel jobs of a sweep for joblib: -1, one per core.
-
-    It is 1 for live runs, which would slow each other down, and for studies, which use all cores.
-    """
-    study = _root_.study
-    alone = _root_.mode != "sim" or (study is not None and bool(study.each or study.variants))
-    return 1 if alone else -1
 
 
 def prepare(overrides: Sequence[str], registry: Registry) -> list[str]:
@@ -340,7 +308,7 @@ def _offer(registry: Registry) -> None:
         store.store(name="geomx_root", node=Root)
     offer(registry)
     OmegaConf.register_new_resolver("geomx_new_dir", new_directory, use_cache=True, replace=True)
-    OmegaConf.register_new_resolver("geomx_jobs", _jobs, replace=True)
+    OmegaConf.register_new_resolver("geomx_jobs", parallel_jobs, replace=True)
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -67,7 +69,17 @@ def _used(key: str, directory: Path) -> ConfigError:
     return ConfigError(key, directory, "already holds a run; choose another folder, or delete it")
 
 
-def remove_unused(directory: Path) -> None:
+@contextmanager
+def removed(directory: Path) -> Iterator[None]:
+    """Remove the directory of a run that the block refuses, if nothing else is in it."""
+    try:
+        yield
+    except GeomxError:
+        _remove_unused(directory)
+        raise
+
+
+def _remove_unused(directory: Path) -> None:
     """Remove the directory of a refused run, if it holds only what Hydra wrote into it.
 
     Folders above it, below the working directory, that this leaves empty go as well.

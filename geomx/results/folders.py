@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from geomx.errors import ConfigError
+from geomx.results.refusals import told
 
 MOST_NAMED = 8
 """Limit on the number of runs of a directory that an error message names."""
@@ -26,4 +27,5 @@ def runs_in(directory: Path) -> list[Path]:
     if inside := sorted(single | double):
         some = ", ".join(inside[:MOST_NAMED]) + (", ..." if len(inside) > MOST_NAMED else "")
         raise ConfigError("run", directory, f"holds {len(inside)} runs; name one of them: {some}")
-    raise ConfigError("run", directory, "is no directory of a run: it has no summary.json")
+    remedy = f"is no directory of a run: it has no summary.json{told(directory)}"
+    raise ConfigError("run", directory, remedy)

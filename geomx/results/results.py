@@ -15,6 +15,7 @@ from geomx.errors import GeomxError
 from geomx.results import tables
 from geomx.results.columns import NEEDED
 from geomx.results.files import Row, damaged, read_json, read_table
+from geomx.results.refusals import told
 from geomx.terminal import units
 from geomx.version import SUMMARY_SCHEMA, __version__
 
@@ -70,7 +71,8 @@ class Results:
             return cls(directory, summary, *rows)
         except FileNotFoundError as error:
             missing = Path(error.filename).name
-            raise GeomxError(f"{directory} does not hold a run: it has no {missing}") from error
+            sentence = f"{directory} does not hold a run: it has no {missing}{told(directory)}"
+            raise GeomxError(sentence) from error
         except OSError as error:
             raise GeomxError(f"{error.filename} cannot be read: {error.strerror}") from error
 

@@ -17,7 +17,7 @@ import re
 import signal
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,14 @@ from geomx.pages.comparison import Comparison, Entry
 from geomx.plugin.calling import one_line
 from geomx.plugin.registration import DEFAULT_SYNC
 from geomx.plugin.registry import Registry
+from geomx.results.refusals import NOTE as REFUSED
+from geomx.results.refusals import Refusal
 from geomx.results.results import Results
 from geomx.runner import check, execute
 from geomx.terminal.progress import progress, quiet
 from geomx.version import __version__
 
+A_JOB = (*A_RUN, REFUSED)  # what the folder of a job of a sweep holds, or Hydra's own folder
 NOTE = "failure.txt"
 LONGEST = 200
 """Bytes of the name of a variant's folder, of 255 that file systems take."""
@@ -161,35 +164,39 @@ def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, st
 def gather(directory: Path, overrides: Sequence[str]) -> Comparison | None:
     """Compare the jobs of a sweep, and of others that share its directory.
 
-    The baseline is the first job with the default sync and no accelerator, else the first. A job
-    without results is left out; its error has been printed already.
+    The baseline is the first job with results, the default sync and no accelerator, else the first
+    with results. A job that was refused, or failed, is a row with the sentence that it printed.
 
     Args:
         directory: Directory of the sweep.
         overrides: Overrides of the sweep.
 
     Returns:
-        The comparison; None if fewer than two jobs have results.
+        The comparison; None if there are fewer than two jobs, or none has results.
     """
-    found = {
-        place: results for place in jobs_in(directory) if (results := _readable(place)) is not None
+    found: dict[Path, Results | Refusal] = {
+        place: job for place in jobs_in(directory) if (job := _readable(place) or Refusal.of(place))
     }
-    if len(found) < 2:
+    told = [_told(job) for job in found.values()]
+    if len(found) < 2 or not any(isinstance(job, Results) for job in found.values()):
         return None
-    jobs_overrides = [
-        [str(override) for override in r.summary.get("words", ())] for r in found.values()
-    ]
-    common = set(jobs_overrides[0]).intersection(*jobs_overrides[1:])
-    entries = [
-        Entry.of(results, _name(own, results), own, place.relative_to(directory).as_posix())
-        for (place, results), own in zip(
-            found.items(),
-            ([w for w in one if w not in common] for one in jobs_overrides),
-            strict=True,
-        )
-    ]
-    entries.sort(key=lambda entry: not entry.plain(DEFAULT_SYNC))
+    common = set(told[0]["words"]).intersection(*(summary["words"] for summary in told))
+    entries = []
+    for (place, job), summary in zip(found.items(), told, strict=True):
+        own = [word for word in summary["words"] if word not in common]
+        folder, name = place.relative_to(directory).as_posix(), _name(own, summary)
+        if isinstance(job, Results):
+            entries.append(Entry.of(job, name, own, folder))
+        else:
+            entries.append(Entry(name, own, folder, job.status, job.reason))
+    entries.sort(key=lambda entry: (entry.results is None, not entry.plain(DEFAULT_SYNC)))
     return Comparison.write(directory, entries, None, overrides)
+
+
+def _told(job: Results | Refusal) -> dict[str, Any]:
+    """Return the overrides and plugins of a job, as in ``summary.json``."""
+    summary = job.summary if isinstance(job, Results) else vars(job)
+    return {**summary, "words": [str(word) for word in summary.get("words", ())]}
 
 
 def jobs_in(directory: Path) -> Iterator[Path]:
@@ -204,7 +211,7 @@ def jobs_in(directory: Path) -> Iterator[Path]:
         return not number, int(path.name) if number else 0, path.name
 
     for path in sorted(directory.iterdir(), key=order):
-        if (path / ".hydra").is_dir() or any((path / name).exists() for name in A_RUN):
+        if (path / ".hydra").is_dir() or any((path / name).exists() for name in A_JOB):
             yield path
         elif path.is_dir() and not path.is_symlink():
             yield from jobs_in(path)
@@ -306,7 +313,7 @@ def _compare(
     entries = []
     for variant in variants:
         results, place = _own(variant), variant.directory.name
-        name = _name(variant.own, results)
+        name = _name(variant.own, results.summary if results else None)
         if variant.directory in refusals:
             reason = refusals[variant.directory]
             failed = (variant.directory / NOTE).exists()
@@ -361,13 +368,12 @@ def _run_here(variant: Variant) -> tuple[Path, str]:
     return variant.directory, ""
 
 
-def _name(own: Sequence[str], results: Results | None) -> str:
+def _name(own: Sequence[str], summary: Mapping[str, Any] | None) -> str:
     """Return ``sync + accel, accel`` and the other overrides of the variant."""
     said = {key_of(override): override.partition("=")[2] for override in own}
     sync, accel = said.pop("sync", DEFAULT_SYNC), said.pop("accel", "[]")
     names = accel.strip("[]").replace(" ", "").split(",") if accel.strip("[]") else []
-    if results is not None:
-        summary: dict[str, Any] = results.summary
+    if summary is not None:
         sync, names = summary["sync"]["name"], [item["name"] for item in summary["accel"]]
     shown = f"{sync} + {', '.join(names)}" if names else sync
     return " ".join([shown, *(f"{key}={value}" for key, value in said.items())])
