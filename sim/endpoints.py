@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
+from dataclasses import fields, replace
+
 from geomx import _core
 from geomx.cluster import Direction, NodeSpec
 from geomx.experiment.costs import beside_device, served_on_device
@@ -9,7 +13,8 @@ from geomx.experiment.experiment import Experiment
 from geomx.experiment.hops import hop
 from geomx.experiment.native_parts import part
 from geomx.experiment.wiring import MOST_SHARD_ELEMENTS
-from geomx.options.costs import Figures
+from geomx.options.costs import CodecCosts, Figures
+from geomx.sim.numbers import known, number
 
 
 def handle(figures: Figures) -> _core.Costs:
@@ -91,3 +96,31 @@ def _chain(
     codecs = [part(codec, "codec") for codec in experiment.selection.codecs(link)]
     chain = _core.CodecChain(codecs, largest)
     return chain, chain.layout()[1] / (4 * largest)
+
+
+def charged(accelerator: str, costs: CodecCosts, chosen: Collection[str]) -> CodecCosts:
+    """Check what a plugin says that an accelerator's codecs take.
+
+    Args:
+        accelerator: Name of the accelerator.
+        costs: What its codecs take, and where that was measured.
+        chosen: Names of the chosen accelerators.
+
+    Returns:
+        The costs.
+
+    Raises:
+        ValueError: That accelerator is not chosen, or `costs` are no times.
+    """
+    known("chosen accelerator", accelerator, chosen)
+    if not isinstance(costs, CodecCosts):
+        raise ValueError(f"costs={costs!r} of {accelerator}: must be a geomx.CodecCosts")
+    times = (field.name for field in fields(costs) if field.name != "basis")
+    bound = "0 or more seconds"
+    return replace(
+        costs,
+        **{
+            name: number(name, getattr(costs, name), lambda s: 0 <= s < math.inf, bound)
+            for name in times
+        },
+    )

@@ -40,7 +40,7 @@ from geomx.sim.bundles import frames_per_event
 from geomx.sim.clock import FOREVER, Clock
 from geomx.sim.complaints import COMPLAINTS, tell
 from geomx.sim.edge_samples import EdgeSamples
-from geomx.sim.endpoints import of_roles
+from geomx.sim.endpoints import charged, of_roles
 from geomx.sim.members import Members
 from geomx.sim.network import add_edges, connect
 from geomx.sim.processes import Instant, failure
@@ -131,12 +131,9 @@ class Simulation:
         """Let encoding and decoding take what a plugin says, for `geomx_sim`.
 
         Counts where the experiment asks for plugins' figures (``costs.by_plugin``) and has none of
-        its own for the accelerator (``costs.codecs``).
-
-        Args:
-            accelerator: The plugin's name.
-            costs: What its codecs take, and where that was measured.
+        its own for the accelerator (``costs.codecs``). See `geomx.sim.endpoints.charged`.
         """
+        costs = charged(accelerator, costs, dict(self.experiment.selection.accel))
         if self.experiment.costs.by_plugin:
             self._codecs.setdefault(accelerator, costs)
             self.costs |= {work: self._cost_of(work) for work in ("encode", "decode")}

@@ -23,6 +23,7 @@ from geomx.network.schedules import EDGE_CHANGES, LATEST_S, check_changes, sched
 from geomx.network.validators import NetworkError
 from geomx.network.warnings import warn_of_uneven_round_trips
 from geomx.options.schema import TcpOptions
+from geomx.sim.numbers import as_number
 
 MODELS = ("tcp", "maxmin", "LV08", "CM02")
 WINDOW_BYTES = float(TcpOptions().window_bytes)
@@ -236,8 +237,8 @@ def _number(attributes: Mapping[str, Any], key: str, default: float, edge: str) 
     if value is None:
         return default
     try:
-        number = float(value)
-    except (TypeError, ValueError):
+        number = float(value) if isinstance(value, str) else as_number(value)
+    except ValueError:
         number = math.nan
     if not number >= 0 or (key == "loss" and number >= 1) or (key == "delay_ms" and number > 1e9):
         raise ConfigError(f"{key} of {edge}", value, "out of range")

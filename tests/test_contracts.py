@@ -149,6 +149,10 @@ def costs(work: str, figures: Any) -> Any:
     return lambda simulation: simulation.costs.__setitem__(work, figures)
 
 
+def charges(given: Any, name: str = "bad") -> Any:
+    return lambda simulation: simulation.charge(name, given)
+
+
 def shards(*pieces: Any) -> Any:
     return lambda cluster: changed(geomx.Partitioner, cut=lambda *given: list(pieces))
 
@@ -357,7 +361,11 @@ TABLE: list[tuple[str, Any, str]] = [
         r"simulation.costs\['encode'\] must be \(seconds per message, seconds per byte\).*'slow'",
     ),
     ("geomx_sim", costs("encode", (1.0, -1.0)), r"costs\['encode'\] must be .* 0 or more each"),
+    ("geomx_sim", costs("encode", (0.0, True)), r"costs\['encode'\] must be .* 0 or more each"),
     ("geomx_sim", costs("encod", (0.0, 0.0)), "no 'encod'; did you mean encode"),
+    ("geomx_sim", charges(3), "costs=3 of bad: must be a geomx.CodecCosts"),
+    ("geomx_sim", charges(geomx.CodecCosts(), "fp17"), "no chosen accelerator fp17; allowed: bad"),
+    ("geomx_sim", charges(geomx.CodecCosts("x")), "encode_message_s='x': must be 0 or more sec"),
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 
 import geomx
@@ -475,9 +476,47 @@ def attempts() -> dict[str, tuple[Callable[[World], object], str]]:
         "server": (lambda w: w.nodes["party0/server"].step, "is a server and not a worker"),
         "tensor": (lambda w: w.round("t7"), "there is no tensor t7; did you mean t0"),
         "worker": (lambda w: w.compute.set("party0", 2), "there is no worker party0"),
+        "truth": (
+            lambda w: w.wan.set("party0", "hub", mbps=True),
+            "bandwidth_mbps=True of edge party0/wan -> hub/wan: must be 0 or more Mbit/s",
+        ),
+        "text": (lambda w: w.wan.set_bandwidth("party0", "hub", "5"), "bandwidth_mbps='5' of edge"),
+        "true size": (lambda w: w.wan.transfer("party0", "hub", True), "size_bytes=True: must be"),
+        "text rate": (lambda w: w.wan.transfer("party0", "hub", 1, mbps="5"), "mbps='5': must be"),
+        "priority": (
+            lambda w: w.wan.transfer("party0", "hub", 1, priority=math.nan),
+            "priority=nan: must be a whole number from -100 to 100",
+        ),
+        "both": (lambda w: w.wan.set("party0", "hub", mbps=1, both="x"), "both='x': must be True"),
+        "listed": (lambda w: w.wan.set("party0", ["hub"], mbps=1), "there is no node ['hub']"),
+        "nodes": (lambda w: w.wan.set_path(3), "nodes=3: must be a list of names"),
+        "true times": (lambda w: w.compute.slow("party0/worker0", True), "times=True: must be"),
+        "pause": (lambda w: w.nodes["party0/worker0"].pause("1"), "for_s='1': must be above 0"),
+        "text seconds": (lambda w: w.seconds("1"), "seconds='1': must be 0 or more"),
+        "condition": (lambda w: w.when(True), "predicate=True: must be a function"),
+        "observer": (
+            lambda w: w.events.subscribe(StepEnded, None), "observer=None: must be a function"
+        ),
         "times": (lambda w: w.compute.slow("party0/worker0", 0), "times=0: must be"),
         "restart": (lambda w: w.nodes["party0/worker0"].restart(), "needs faults.on_loss=continue"),
     }  # fmt: skip
+
+
+def test_scalars_and_arrays_of_numpy_are_numbers(act: Build) -> None:
+    two, one = np.float32(2), np.int64(1)
+
+    def ours(world: World) -> None:
+        world.wan.set("party0", "hub", mbps=two, delay_ms=one)
+        assert world.wan.edges["party0", "hub"]["bandwidth_mbps"] == 2.0
+        sent = world.wan.transfer("party0", "hub", one, weight=two, priority=one, mbps=two)
+        assert (sent.size_bytes, sent.weight, sent.priority, sent.mbps) == (1, 2, 1, 2)
+        world.compute.set("party0/worker0", np.array([2.0, 1.0], np.float32))
+        world.compute.set("party1/worker0", lambda step: two)
+        world.compute.slow("party0/server", two)
+        world.nodes["party0/worker0"].pause(np.float32(1e-3))
+        assert world.seconds(two) == 2_000_000_000
+
+    act(ours)
 
 
 @pytest.mark.parametrize("mistake", attempts())

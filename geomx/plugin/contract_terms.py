@@ -33,6 +33,11 @@ _OPTIONAL_ATTRIBUTES = {
 }
 
 
+def is_real(value: object) -> bool:
+    """Return whether a value is a real number, of Python or numpy; truth values are none."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def check_names(label: str, noun: type, answer: object) -> None:
     """Refuse an object with a public name that is almost, but not exactly, one of `noun`.
 

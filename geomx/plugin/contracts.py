@@ -12,7 +12,6 @@ A public method or attribute whose name is almost one that geomx uses is refused
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from geomx.cluster import Cluster, NodeSpec, Party
 from geomx.errors import PluginError, near
 from geomx.options.costs import WORK
-from geomx.plugin.contract_terms import Held, check_names
+from geomx.plugin.contract_terms import Held, check_names, is_real
 from geomx.plugin.coordination import Group, Overlay, Site
 from geomx.plugin.parts import (
     BySize,
@@ -316,10 +315,7 @@ def check_part(label: str, kind: str, answer: Any) -> None:
     held = Held(answer, label)
     if isinstance(answer, Native):
         held.native("", answer, kind)
-        if (
-            not isinstance(answer.grace_s, numbers.Real)
-            or not 0 <= float(answer.grace_s) < math.inf
-        ):
+        if not is_real(answer.grace_s) or not 0 <= float(answer.grace_s) < math.inf:
             raise held.broken("grace_s", "seconds, 0 or more", answer.grace_s)
     elif isinstance(answer, BySize):
         held.whole("bound", answer.bound, 1, 2**63 - 1, "elements of a large shard")
@@ -367,7 +363,7 @@ def check_costs(label: str, costs: Any) -> None:
         if work not in WORK:
             raise PluginError(f"{label}: simulation.costs has no {work!r}; {near(work, WORK)}")
         pair = figures if isinstance(figures, Sequence) and len(figures) == 2 else ()
-        numbered = [isinstance(each, numbers.Real) and 0 <= float(each) < math.inf for each in pair]
+        numbered = [is_real(each) and 0 <= float(each) < math.inf for each in pair]
         if not numbered or not all(numbered):
             raise PluginError(
                 f"{label}: simulation.costs[{work!r}] must be (seconds per message, seconds per "

@@ -82,6 +82,9 @@ class Simulation(Protocol):
         Args:
             accelerator: The plugin's name.
             costs: Seconds per tensor and per byte, and their source.
+
+        Raises:
+            ValueError: That accelerator is not chosen, or `costs` are no times.
         """
         ...
 

@@ -12,7 +12,6 @@ beginning, so that a model which keeps its gradients elsewhere would train in on
 
 from __future__ import annotations
 
-import numbers
 import traceback
 from collections.abc import Sequence, Sized
 from pathlib import Path
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from geomx.errors import GeomxError, PluginError, refused_file
 from geomx.plugin.calling import one_line
-from geomx.plugin.contract_terms import Held
+from geomx.plugin.contract_terms import Held, is_real
 from geomx.workload import Layer, Model, TensorSpec, Workload
 
 LONGEST_S = 1e6
@@ -71,8 +70,7 @@ def _check_layers(held: Held, layers: Any) -> None:
             raise held.broken(f"layers[{number}].name", "text", layer.name)
         for field in ("forward_s", "backward_s"):
             value = getattr(layer, field)
-            real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-            if not real or not 0 <= float(value) <= LONGEST_S:
+            if not is_real(value) or not 0 <= float(value) <= LONGEST_S:
                 wanted = f"seconds from 0 to {LONGEST_S:,.0f}"
                 raise held.broken(f"layers[{number}].{field}", wanted, value)
 

@@ -18,6 +18,9 @@ def find_edge(graph: nx.DiGraph, source: str, target: str) -> Edge:
     Raises:
         ValueError: There is none; the message lists the edges that leave `source`.
     """
+    for name in (source, target):
+        if not isinstance(name, str):
+            raise ValueError(f"there is no node {name}; {near(str(name), graph)}")
     for edge in ((source, target), (f"{source}/wan", f"{target}/wan")):
         if graph.has_edge(*edge):
             return edge
@@ -34,6 +37,8 @@ def find_place(cluster: Cluster, name: str) -> str:
     Raises:
         ValueError: There is none.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"there is no node {name}; {near(str(name), cluster.graph)}")
     if name in cluster.graph:
         return name
     for node in cluster.nodes:

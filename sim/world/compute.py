@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import cycle
+from typing import Any
 
-from geomx.errors import near
 from geomx.experiment.experiment import Experiment
 from geomx.scenario.acts import check_slow
 from geomx.scenario.events import MOST_TIMES
+from geomx.sim.numbers import known, number
 from geomx.sim.protocols import Running, Worker
 from geomx.sim.world.calling import called
 from geomx.training.step_times import StepTimes
@@ -40,16 +41,16 @@ class Compute:
 
         Args:
             worker: Name of the worker; None: every worker, each with its own steps.
-            times: Multiple of the usual time: a number; a sequence, one after the other and again
-                from its beginning; or a function of the step's number, called once per step, such
-                as ``lambda step: world.random.lognormvariate(0, 0.3)``.
+            times: Multiple of the usual time: a number; a sequence or an array, one after the
+                other and again from its beginning; or a function of the step's number, called once
+                per step, such as ``lambda step: world.random.lognormvariate(0, 0.3)``.
 
         Raises:
             ValueError: There is no such worker, or a number is not above 0, or above 1e6.
         """
         workers = {node.name: node.id for node in self._simulation.experiment.cluster.workers}
-        if worker is not None and worker not in workers:
-            raise ValueError(f"there is no worker {worker}; {near(worker, workers)}")
+        if worker is not None:
+            known("worker", worker, workers)
         for name, node in workers.items():
             if worker in (None, name):
                 self._of_steps[node] = self._by_step(times)
@@ -67,8 +68,7 @@ class Compute:
         Raises:
             ValueError: There is no such node, or `times` is out of range.
         """
-        if node not in self._ids:
-            raise ValueError(f"there is no node {node}; {near(node, self._ids)}")
+        known("node", node, self._ids)
         self._of_nodes[self._ids[node]] = _positive(times)
         self._simulation.world.acted(self._ids[node], "slow")
         self._tell(self._ids[node])
@@ -104,8 +104,8 @@ class Compute:
         if callable(times):
             what, selection = "times of world.compute", self._simulation.experiment.selection
             return lambda step: called(selection, what, times, step, check=_positive)
-        if isinstance(times, Sequence):
-            if not times:
+        if isinstance(times, Sequence) or getattr(times, "ndim", 0) == 1:  # also an array
+            if len(times) == 0:
                 raise ValueError("a sequence of multiples must not be empty")
             values = cycle([_positive(value) for value in times])
             return lambda step: next(values)
@@ -132,7 +132,6 @@ def drawn_steps(experiment: Experiment) -> dict[int, StepTimes]:
     return {node: times for node, times in drawn if times}
 
 
-def _positive(times: float) -> float:
-    if not (isinstance(times, int | float) and 0 < times <= MOST_TIMES):
-        raise ValueError(f"times={times!r}: must be a number above 0 and at most {MOST_TIMES:g}")
-    return float(times)
+def _positive(times: Any) -> float:
+    bound = f"a number above 0 and at most {MOST_TIMES:g}"
+    return number("times", times, lambda value: 0 < value <= MOST_TIMES, bound)

@@ -13,6 +13,7 @@ from geomx.errors import near
 from geomx.network.schedules import EDGE_CHANGES
 from geomx.network.validators import MOST_MS
 from geomx.scenario.places import Edge, find_edge
+from geomx.sim.numbers import as_number
 
 Change = Callable[[Edge, dict[str, Any]], None]
 
@@ -96,10 +97,7 @@ def checked(edge: Edge, values: Mapping[str, Any]) -> dict[str, Any]:
                 raise ValueError(f"{name}={value!r} of edge {there}: must be True or False")
             result[name] = bool(value)
             continue
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = math.nan
+        number = as_number(value)
         most, bound = {
             MBPS: (math.inf, "0 or more Mbit/s; math.inf is no limit"),
             DELAY: (MOST_MS, f"0 to {MOST_MS:,.0f} ms, which is an hour"),

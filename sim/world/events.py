@@ -10,6 +10,7 @@ import simpy
 from geomx.events import WorldEvent
 from geomx.plugin.selection import Selection
 from geomx.sim.clock import Clock
+from geomx.sim.numbers import function
 from geomx.sim.world.calling import called
 
 E = TypeVar("E", bound=WorldEvent)
@@ -40,7 +41,8 @@ class WorldEvents:
         Raises:
             ValueError: There is no such kind.
         """
-        if kind not in KINDS:
+        function("observer", observer, "of the event")
+        if not isinstance(kind, type) or kind not in KINDS:
             names = ", ".join(each.__name__ for each in KINDS)
             raise ValueError(f"kind={kind!r}: must be a class of geomx.events: {names}")
         if not self._observers.get(kind):
@@ -57,6 +59,8 @@ class WorldEvents:
         Raises:
             ValueError: There is no such kind.
         """
+        if where is not None:
+            function("where", where, "of the event")
         waiting = self._env.event()
 
         def look(event: E) -> None:

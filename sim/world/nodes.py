@@ -9,6 +9,7 @@ from geomx.cluster import NodeSpec
 from geomx.errors import near
 from geomx.scenario import Act
 from geomx.scenario.events import LONGEST_S
+from geomx.sim.numbers import known, number
 from geomx.sim.protocols import Running, Worker
 from geomx.sim.world.wan import Wan
 from geomx.training.pace import NS
@@ -82,7 +83,7 @@ class WorldNode:
             ValueError: It is not restarted under these options, or `restart_s` is out of range.
         """
         if restart_s is not None:
-            _check_duration("restart_s", restart_s)
+            restart_s = _duration("restart_s", restart_s)
         faults = self._simulation.experiment.faults
         if restart_s is not None and not faults.continues:
             if self.spec.role == "worker":
@@ -113,8 +114,7 @@ class WorldNode:
         Raises:
             ValueError: `for_s` is not above 0, or above 1e9.
         """
-        _check_duration("for_s", for_s)
-        self._act("pause", for_s, "resume")
+        self._act("pause", _duration("for_s", for_s), "resume")
 
     def _act(self, what: str, for_s: float | None, end: str | None) -> None:
         simulation, now = self._simulation, self._simulation.env.now
@@ -128,9 +128,9 @@ class WorldNode:
             simulation.env.process(simulation.acts.later(Act(now + lasts, 0, end, one)))
 
 
-def _check_duration(name: str, seconds: float) -> None:
-    if not 0 < seconds <= LONGEST_S:
-        raise ValueError(f"{name}={seconds!r}: must be above 0 and at most {LONGEST_S:g}")
+def _duration(name: str, seconds: Any) -> float:
+    bound = f"above 0 and at most {LONGEST_S:g}"
+    return number(name, seconds, lambda value: 0 < value <= LONGEST_S, bound)
 
 
 class WorldNodes(Mapping[str, WorldNode]):
@@ -147,9 +147,10 @@ class WorldNodes(Mapping[str, WorldNode]):
 
     def __getitem__(self, name: str) -> WorldNode:
         """Return a node; `KeyError` names similar ones."""
-        if name not in self._nodes:
-            raise KeyError(f"there is no node {name}; {near(name, self._nodes)}")
-        return self._nodes[name]
+        try:
+            return self._nodes[known("node", name, self._nodes)]
+        except ValueError as error:
+            raise KeyError(str(error)) from None
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names, in the order of the cluster."""

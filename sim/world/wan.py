@@ -19,6 +19,7 @@ from geomx.network.schedules import BYTES_PER_MBIT, EDGE_CHANGES
 from geomx.network.sharing import last_class
 from geomx.network.validators import passes_twice
 from geomx.scenario.places import Edge, find_edge, find_place
+from geomx.sim.numbers import number, truth
 from geomx.sim.protocols import ARRIVED, Notice, Running
 from geomx.sim.world.edges import DELAY, LOSS, MBPS, UP, EdgeData, WanEdges, checked
 from geomx.sim.world.readings import WanReadings
@@ -101,6 +102,7 @@ class Wan(WanReadings):
         Raises:
             ValueError: There is no such edge, or a value is out of range.
         """
+        both = truth("both", both)
         given = {MBPS: mbps, DELAY: delay_ms, LOSS: loss, UP: up}
         values = {name: value for name, value in given.items() if value is not None}
         edges = [find_edge(self, source, target)]
@@ -131,6 +133,8 @@ class Wan(WanReadings):
         Raises:
             ValueError: Two consecutive nodes have no edge, or a node is passed twice.
         """
+        if isinstance(nodes, str) or not isinstance(nodes, Sequence):
+            raise ValueError(f"nodes={nodes!r}: must be a list of names")
         if len(nodes) < 2:
             raise ValueError(f"a path has two nodes or more, not {list(nodes)}")
         edges = [find_edge(self, *hop) for hop in pairwise(nodes)]
@@ -241,18 +245,16 @@ class Wan(WanReadings):
         """
         cluster = self._simulation.experiment.cluster
         source, target = find_place(cluster, source), find_place(cluster, target)
-        for name, value, least in (("size_bytes", size_bytes, 0.0), ("weight", weight, 1e-9)):
-            if not (isinstance(value, int | float) and least <= value < math.inf):
-                raise ValueError(f"{name}={value!r}: must be a finite number of at least {least:g}")
-        if mbps is not None and not 0 < mbps < math.inf:
-            raise ValueError(f"mbps={mbps!r}: must be a finite number above 0")
-        if int(priority) != priority or abs(priority) > 100:
-            raise ValueError(f"priority={priority!r}: must be a whole number from -100 to 100")
-        if congestion is not None and congestion not in CONGESTION:
+        size_bytes = _at_least("size_bytes", size_bytes, 0.0)
+        weight = _at_least("weight", weight, 1e-9)
+        if mbps is not None:
+            bound = "a finite number above 0"
+            mbps = number("mbps", mbps, lambda value: 0 < value < math.inf, bound)
+        whole = "a whole number from -100 to 100"
+        rank = number("priority", priority, lambda n: abs(n) <= 100 and n.is_integer(), whole)
+        if congestion is not None and str(congestion) not in CONGESTION:
             raise ValueError(f"congestion={congestion!r}: must be one of {', '.join(CONGESTION)}")
-        transfer = Transfer(
-            self, source, target, size_bytes, weight, int(priority), mbps, congestion
-        )
+        transfer = Transfer(self, source, target, size_bytes, weight, int(rank), mbps, congestion)
         self._transfers[transfer.id] = transfer
         return transfer
 
@@ -324,3 +326,8 @@ class Wan(WanReadings):
             transfer: The transfer.
         """
         self._simulation.world.transferred(transfer)
+
+
+def _at_least(name: str, value: Any, least: float) -> float:
+    bound = f"a finite number of at least {least:g}"
+    return number(name, value, lambda given: least <= given < math.inf, bound)

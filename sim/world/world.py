@@ -13,6 +13,7 @@ from geomx.events import NodeActed, StepEnded, TransferEnded, ValueArrived
 from geomx.network.schedules import SHORTEST_S
 from geomx.scenario.places import Edge
 from geomx.sim.clock import Clock
+from geomx.sim.numbers import function, number
 from geomx.sim.protocols import IterationRow, Running
 from geomx.sim.world.calling import called
 from geomx.sim.world.compute import Compute
@@ -71,8 +72,7 @@ class World:
         Raises:
             ValueError: It is negative or not a number.
         """
-        if not seconds >= 0:
-            raise ValueError(f"seconds={seconds!r}: must be 0 or more")
+        seconds = number("seconds", seconds, lambda value: value >= 0, "0 or more")
         return round(seconds * NS) if seconds < 2**63 / NS else 2**63
 
     def process(self, generator: Process) -> simpy.Process:
@@ -111,9 +111,9 @@ class World:
         Raises:
             ValueError: `every_s` is out of range.
         """
+        function("predicate", predicate, "without arguments")
         if every_s is not None:
-            if not every_s >= SHORTEST_S:
-                raise ValueError(f"every_s={every_s!r}: must be {SHORTEST_S:g} or more")
+            number("every_s", every_s, lambda value: value >= SHORTEST_S, f"{SHORTEST_S:g} or more")
             return self.process(self._poll(predicate, self.seconds(every_s)))
         event = self.env.event()
         if value := self._holds(predicate):
