@@ -314,6 +314,15 @@ def test_a_folder_that_is_deleted_during_its_run_is_an_error_of_one_sentence(
         table.close([{"iteration": 0, "loss": 1.0}])
 
 
+def test_a_table_that_is_deleted_during_its_run_is_written_anew(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table.csv", ("iteration", "loss"))
+    table.add({"iteration": 0, "loss": 1.0})
+    table.path.unlink()
+    table.add({"iteration": 1, "loss": 0.5})
+    table.close()
+    assert [row["loss"] for row in read_table(table.path)] == [1.0, 0.5]
+
+
 def test_cells_are_read_back(tmp_path: Path) -> None:
     random = np.random.default_rng(7)
     values = (None, 0.0, 1e-9, 1e300, *random.normal(size=50))

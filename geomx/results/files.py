@@ -27,6 +27,9 @@ from geomx.errors import GeomxError
 
 Row = dict[str, Any]
 
+DELETED = "was deleted while its run wrote files there; run it again"
+"""What is said of a folder."""
+
 _INTEGERS = frozenset(
     {"iteration", "samples", "bytes", "messages", "control_bytes", "shard", "round"}
     | {"global_round", "workers", "flows", "queue_bytes", "peak_flows", "peak_queue_bytes"}
@@ -111,8 +114,7 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.ENOENT and not path.parent.is_dir():
-            said = "was deleted while its run wrote files there; run it again"
-            raise GeomxError(f"{path.parent} {said}") from error
+            raise GeomxError(f"{path.parent} {DELETED}") from error
         error.filename = str(path)
         error.filename2 = None
         raise
@@ -164,13 +166,14 @@ class Table:
         """Close the table.
 
         Args:
-            rows: Rows that replace its content atomically; None keeps it.
+            rows: Rows that replace its content atomically; None keeps it, and writes it anew if
+                the file has been deleted.
         """
         with naming(self.path):
             self._file.close()
-        if rows is None:
+        if rows is None and self.path.exists():
             return
-        self.rows = list(rows)
+        self.rows = self.rows if rows is None else list(rows)
         with replacing(self.path) as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(self.columns)
