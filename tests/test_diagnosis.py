@@ -35,6 +35,12 @@ def test_what_a_run_has_survived_does_not_explain_its_end(tmp_path: Path) -> Non
     assert "no such data" in lost.__notes__[0]
 
 
+def test_a_deleted_folder_of_logs_is_the_reason(tmp_path: Path) -> None:
+    lost = culprit(CLUSTER, tmp_path, {"east/worker1": 1})
+    said = f"exit status 1: {tmp_path}/nodes was deleted while its run wrote files there"
+    assert lost.reason.startswith(said)
+
+
 def test_a_report_of_the_present_loss_names_the_lost_node(tmp_path: Path) -> None:
     (tmp_path / "nodes").mkdir()
     note(tmp_path, "west/worker0", STARTED, END, {"again": True}, STARTED, END)

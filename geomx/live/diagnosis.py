@@ -14,6 +14,7 @@ from geomx.errors import NodeLost
 from geomx.live.exit_status import BROKEN, DONE, LOST
 from geomx.live.files import Reader, has_left, stem
 from geomx.live.files import path as file_of
+from geomx.results.files import DELETED
 from geomx.terminal.log import text_of
 
 LeavesAny = Callable[[str], bool]
@@ -64,7 +65,9 @@ def culprit(
         reported = NodeLost(next(iter((*killed, *own, *failed))), "")
     name, reason = reported.name, reported.reason
     if name in own or not reason:
-        reason = _how_it_ended(failed[name], last_words(directory, name), name == terminal)
+        nodes = file_of(stem(directory, name), ".log").parent
+        words = last_words(directory, name) if nodes.is_dir() else f"{nodes} {DELETED}"
+        reason = _how_it_ended(failed[name], words, name == terminal)
     return with_log(NodeLost(name, reason), directory)
 
 
