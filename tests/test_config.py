@@ -22,7 +22,7 @@ import geomx.results.prediction
 from geomx import runner
 from geomx.config.compose import compose, main, prepare
 from geomx.config.groups import network_choice
-from geomx.errors import ConfigError, PluginError
+from geomx.errors import ConfigError, GeomxError, PluginError
 from geomx.experiment.experiment import Experiment
 from geomx.network.files import to_node_link
 from geomx.network.warnings import ModelWarning
@@ -303,6 +303,15 @@ def test_two_runs_in_one_second_have_different_directories() -> None:
         assert directory.is_dir()
         assert directory.parent.parent == Path("outputs").absolute()
     assert compose(["hydra.run.dir=here/it/is"])[1] == Path("here/it/is").absolute()
+
+
+@pytest.mark.parametrize("place", ["here", "here/run"])
+def test_a_file_in_the_place_of_a_folder_is_named(place: str, tmp_path: Path) -> None:
+    (tmp_path / "here").write_text("")
+    words = ["workload=tiny", f"hydra.run.dir={tmp_path / place}"]
+    for run in (compose, lambda words: main(words, lambda *_: pytest.fail("a run began"))):
+        with pytest.raises(GeomxError, match=rf"cannot be made: {tmp_path}/here is a file; work"):
+            run(words)
 
 
 @pytest.mark.parametrize(

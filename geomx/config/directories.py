@@ -14,6 +14,8 @@ from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 
 A_RUN = ("summary.json", "comparison.json", "nodes")  # what the directory of a run holds
+ELSEWHERE = "work in a writable folder, or set hydra.run.dir=FOLDER"
+"""What to do where the directory of a run cannot be made; ``hydra.sweep.dir`` of a sweep."""
 _NUMBER = re.compile(r"\$\{hydra[.:]job\.num\}")  # Hydra's number of a sweep's job
 
 
@@ -97,5 +99,8 @@ def _remove_unused(directory: Path) -> None:
 
 def no_directory(error: OSError) -> GeomxError:
     """Return what to say, and to do, where the directory of a run cannot be made."""
-    remedy = "work in a writable folder, or set hydra.run.dir=FOLDER"
-    return GeomxError(f"the run's directory cannot be made: {error}; {remedy}")
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        inside = Path(str(error.filename))
+        file = next((path for path in (inside, *inside.parents) if path.is_file()), inside)
+        return GeomxError(f"the run's directory cannot be made: {file} is a file; {ELSEWHERE}")
+    return GeomxError(f"the run's directory cannot be made: {error}; {ELSEWHERE}")
