@@ -132,6 +132,9 @@ def test_folders_without_a_run_to_continue_are_refused(tmp_path: Path) -> None:
     assert "was ended by hub/scheduler (lost)" in refused(f"resume={tmp_path}")
     summary.write_text(json.dumps({"schema": 1, "seconds": 3.0}))
     assert "is complete" in refused(f"resume={tmp_path}")
+    for damaged in ("", '{"schema": 1, "aborted"', "[1, 2]"):
+        summary.write_text(damaged)
+        assert f"{summary} is damaged: " in refused(f"resume={tmp_path}", "mode=live")
 
 
 def test_a_sweep_cannot_be_resumed() -> None:

@@ -22,6 +22,7 @@ from geomx.live.restarts import begun
 from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.plugin.registry import Registry
+from geomx.results.files import read_json
 from geomx.workload import Layer
 
 PAUSE_S = 0.01
@@ -181,10 +182,19 @@ def _recorded(directory: Path) -> bool:
 
 
 def _summary(directory: Path) -> dict[str, Any]:
+    """Read what a run was; empty if it has not said so.
+
+    Raises:
+        ConfigError: The file is damaged, as after a power cut; the run can do without it.
+    """
     try:
-        return dict(json.loads((directory / "summary.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return read_json(directory / "summary.json")
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    except (OSError, GeomxError) as error:
+        why = str(error).partition("; ")[0]
+        remedy = f"{why}; delete that file, and give the options of the run that you want to keep"
+        raise ConfigError(KEY, directory, remedy) from error
 
 
 def _check_words(overrides: Sequence[str], given: str, summary: dict[str, Any]) -> None:
