@@ -419,6 +419,11 @@ def test_traces_are_relative_to_the_network_file(tmp_path: Path) -> None:
         ("a.json", "[" * 5000, "is not JSON: its lists and tables are nested too deeply"),
         ("a.json", "9" * 5000, "is not JSON: Exceeds the limit"),
         ("a.graphml", "<", "is not GRAPHML"),
+        (
+            "a.graphml",
+            '<graphml><graph><node id="a"/><edge source="b" target="a"/></graph></graphml>',
+            "has an edge between a and b, and b is not a node",
+        ),
         ("a.gml", "}{", "is not GML"),
         ("a.json", '{"nodes": 3}', "needs two lists"),
         ("a.json", '{"nodes": [{}], "links": []}', "nodes[0] has no id"),

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import networkx as nx
 
@@ -209,10 +210,24 @@ def _from_file(source: str | Path) -> Any:
         if not path.exists():
             refuse("there is no such file")
         reader = nx.read_graphml if path.suffix == ".graphml" else _read_gml
-        return _garbage_named(lambda: reader(path), f"is not {path.suffix[1:].upper()}")
+        graph = _garbage_named(lambda: reader(path), f"is not {path.suffix[1:].upper()}")
+        if path.suffix == ".graphml":
+            _check_declared(graph, path)
+        return graph
     if path.exists() and path.suffix not in SUFFIXES:
         refuse(f"unknown suffix {path.suffix or '(none)'}; {near(path.suffix, SUFFIXES)}")
     return _load(path)
+
+
+def _check_declared(graph: nx.Graph, path: Path) -> None:
+    """Refuse edges of nodes that a GraphML file does not declare; networkx adds such nodes."""
+    whole = ElementTree.parse(path).find("{*}graph")
+    assert whole is not None, "networkx has read it"
+    declared = {node.get("id") for node in whole.findall("{*}node")}
+    for source, target in graph.edges():
+        for node in (source, target):
+            if node not in declared:
+                refuse(f"has an edge between {source} and {target}, and {node} is not a node")
 
 
 def _read_gml(path: Path) -> nx.Graph:
