@@ -188,6 +188,19 @@ def test_an_experiment_may_be_a_sweep(tmp_path: Path, monkeypatch: pytest.Monkey
     assert seeds == [1, 2]
 
 
+def test_a_number_for_a_truth_value_in_an_experiments_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    file = tmp_path / "experiment/mine.yaml"
+    words = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]
+    for value, allowed in (("2", False), ("-3", False), ("1", True), ("false", True)):
+        file.write_text(f"# @package _global_\nruntime: {{pace: {value}}}\n")
+        if allowed:
+            assert composing.compose(words)[0].runtime.pace is (value == "1")
+            continue
+        with pytest.raises(ConfigError, match=rf"^runtime.pace={value}: must be true .*{file}"):
+            composing.compose(words)
+
+
 @pytest.mark.parametrize(
     "word", ["hydra.mode=MULTIRUN", "hydra/sweeper=basic", "+experiment=x", "++hydra.job.name=x"]
 )

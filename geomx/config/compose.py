@@ -33,7 +33,14 @@ from omegaconf.errors import (
 )
 from yaml import YAMLError
 
-from geomx.config.composition import check_choice, composed, initialised, read_words, run_all
+from geomx.config.composition import (
+    check_choice,
+    check_experiment_file,
+    composed,
+    initialised,
+    read_words,
+    run_all,
+)
 from geomx.config.directories import (
     new_directory,
     no_directory,
@@ -83,7 +90,7 @@ def compose(
     registry = registry or Registry.discover()
     with _explained(overrides, registry):
         translated, config = _composed(overrides, registry)
-        experiment = _experiment(config, config.hydra.runtime.choices, overrides, registry)
+        experiment = _experiment(config, config.hydra.runtime, overrides, registry)
         if directory is None:
             directory = _run_directory(config)
             refuse_used(directory, "hydra.run.dir", experiment)
@@ -194,7 +201,7 @@ def main(
             with reported(typed) if sweep else nullcontext():
                 kept = noted(directory, typed, plugins) if sweep else removed(directory)
                 with kept, _explained(typed, registry):
-                    experiment = _experiment(config, chosen, typed, registry)
+                    experiment = _experiment(config, run.runtime, typed, registry)
                 refuse_used(directory, "hydra.sweep.dir" if sweep else "hydra.run.dir", experiment)
                 with noted(directory, typed, plugins) if sweep else nullcontext():
                     job(experiment, directory)
@@ -289,7 +296,7 @@ def _costs_choice(value: str) -> str:
 
 
 def _experiment(
-    config: Any, choices: Any, overrides: Sequence[str], registry: Registry
+    config: Any, runtime: Any, overrides: Sequence[str], registry: Registry
 ) -> Experiment:
     content = {
         key: OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
@@ -298,7 +305,9 @@ def _experiment(
         for key, node in config.items()
         if key != "hydra"
     }
-    return build_experiment(content, choices.sync, choices.workload, overrides, registry)
+    check_experiment_file(runtime, content)
+    chosen = runtime.choices
+    return build_experiment(content, chosen.sync, chosen.workload, overrides, registry)
 
 
 def _offer(registry: Registry) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import os
 from argparse import Namespace
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -31,6 +31,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from geomx.errors import ConfigError
+from geomx.experiment.words import check_truths
 from geomx.plugin.registration import LISTS
 from geomx.yaml_files import YamlError, read_yaml
 
@@ -100,6 +101,23 @@ def _check_files(folder: Path, overrides: Sequence[str]) -> None:
                     read_yaml(file)
             except YamlError as error:
                 raise ConfigError(group, name, f"{file} {error}") from error
+
+
+def check_experiment_file(runtime: Any, content: Mapping[str, Any]) -> None:
+    """Check the file of the chosen experiment, if it is in a folder of the user's.
+
+    Args:
+        runtime: Hydra's ``hydra.runtime``.
+        content: The values that Hydra has made of it and of the overrides, by key.
+
+    Raises:
+        ConfigError: Hydra has made something else of one of its values.
+    """
+    name = runtime.choices.get("experiment")
+    folders = (Path(each.path) for each in runtime.config_sources if each.schema == "file")
+    for file in (folder / "experiment" / f"{name}.yaml" for folder in folders):
+        if name and file.is_file():
+            check_truths(read_yaml(file), content, file)
 
 
 def _refused(given: Namespace) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from geomx.errors import ConfigError
@@ -29,9 +30,34 @@ def check_words(overrides: Sequence[str], content: Mapping[str, Any]) -> None:
         key, _, value = override.lstrip("+").partition("=")
         if key in _NAMED and "".join(value.split()) == "{}":
             raise ConfigError(key, value, "sets no option; must be a name")
-        other = _WHOLE.fullmatch(value) and int(value) not in (0, 1)
-        if other and isinstance(_at(content, key), bool):
+        if _WHOLE.fullmatch(value) and _is_no_truth(int(value), _at(content, key)):
             raise ConfigError(key, value, "must be true or false")
+
+
+def check_truths(given: Any, content: Any, file: Path, key: str = "") -> None:
+    """Refuse numbers other than 0 and 1 for truth values in a file, as `check_words` does.
+
+    Args:
+        given: What the file says, in tables.
+        content: The values that Hydra has made of it, at the same keys.
+        file: The file.
+        key: Of `given`.
+
+    Raises:
+        ConfigError: There is such a number.
+    """
+    if isinstance(given, Mapping) and isinstance(content, Mapping):
+        for name, value in given.items():
+            below = f"{key}.{name}" if key else str(name)
+            check_truths(value, content.get(name), file, below)
+    elif _is_no_truth(given, content):
+        raise ConfigError(key, given, f"must be true or false; {file} has it")
+
+
+def _is_no_truth(number: Any, made: Any) -> bool:
+    """Whether Hydra has made a truth value of another number than 0 and 1."""
+    numeric = isinstance(number, int | float) and not isinstance(number, bool)
+    return numeric and number not in (0, 1) and isinstance(made, bool)
 
 
 def _at(content: Any, key: str) -> Any:
