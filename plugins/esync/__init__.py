@@ -38,7 +38,7 @@ class ESyncConfig:
     local_steps: Annotated[int, Ge(1), Unit("steps")] = 1
     """Steps of the slowest worker between two syncs."""
     most: Annotated[int, Ge(1), Unit("steps")] = 1000
-    """Upper bound on the steps of a worker between two syncs."""
+    """Upper bound on the steps of a worker between two syncs; ``local_steps`` or more."""
     epsilon_ms: Annotated[float, Ge(0), Unit("ms")] = 1.0
     """Margin between the end of a fast worker and the arrival of the slowest."""
     timeout_s: Annotated[float, Gt(0), Unit("s")] = 30.0
@@ -46,7 +46,8 @@ class ESyncConfig:
 
     def __post_init__(self) -> None:
         if self.most < self.local_steps:
-            raise ConfigError("most", self.most, f"must be {self.local_steps} or more steps")
+            remedy = f"must be {self.local_steps} or more, as many as local_steps"
+            raise ConfigError("most", self.most, remedy)
 
 
 class ESyncWorker(WorkerSync):
