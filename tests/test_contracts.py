@@ -209,6 +209,7 @@ TABLE: list[tuple[str, Any, str]] = [
     ),
     (P, policy(worker=3), r"worker\(\) must be a geomx.WorkerSync, not 3"),
     (P, policy(party_policy=3), r"party_policy\(\) must be a PartySync, a Native or None, not 3"),
+    (P, policy(party_policy=lambda *_: Cuts()), r" \(which lacks complete of a PartySync\)$"),
     (
         P,
         policy(party_policy=geomx.Native("codec", "fp16")),

@@ -25,6 +25,7 @@ from geomx.cluster import Cluster, Link
 from geomx.errors import GeomxError, PluginError, near
 from geomx.limits.rules import hook_limited
 from geomx.plugin import hookspecs
+from geomx.plugin.contract_terms import attributes, lacking
 from geomx.plugin.contracts import check_part
 
 TRACE = "GEOMX_TRACE_HOOKS"
@@ -273,18 +274,10 @@ def _missing(names: tuple[str, ...], answer: Any) -> str:
     """Return which attributes an object lacks to be one of the protocols `names`, as text."""
     for name in names:
         noun = _type(name)
-        wanted = _attributes(noun) if getattr(noun, "_is_protocol", False) else set()
-        has = [attribute for attribute in wanted if hasattr(answer, attribute)]
-        if has:
-            lacks = sorted(wanted - set(has))
-            return f" (which lacks {', '.join(lacks)} of a {name})"
+        wanted = attributes(noun) if getattr(noun, "_is_protocol", False) else set()
+        if any(hasattr(answer, attribute) for attribute in wanted):
+            return lacking(noun, answer)
     return ""
-
-
-def _attributes(protocol: type) -> set[str]:
-    """Return the methods and attributes that an object must have to satisfy `protocol`."""
-    named = (*vars(protocol), *inspect.get_annotations(protocol))
-    return {name for name in named if not name.startswith("_")}
 
 
 def _type(name: str) -> type:

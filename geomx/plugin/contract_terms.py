@@ -38,6 +38,18 @@ def is_real(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def attributes(protocol: type) -> set[str]:
+    """Return the methods and attributes that an object must have to satisfy `protocol`."""
+    named = (*vars(protocol), *inspect.get_annotations(protocol))
+    return {name for name in named if not name.startswith("_")}
+
+
+def lacking(protocol: type, answer: object) -> str:
+    """Return which attributes an object lacks to satisfy `protocol`, as text in brackets."""
+    lacks = sorted(name for name in attributes(protocol) if not hasattr(answer, name))
+    return f" (which lacks {', '.join(lacks)} of a {protocol.__name__})" if lacks else ""
+
+
 def check_names(label: str, noun: type, answer: object) -> None:
     """Refuse an object with a public name that is almost, but not exactly, one of `noun`.
 
@@ -130,11 +142,12 @@ class Held:
                 f"({type(error).__name__}: {error}); define {self.kind}.__deepcopy__"
             ) from error
 
-    def broken(self, name: str, wanted: str, got: object) -> PluginError:
-        """Return the error for a value `got` of `name` that is not `wanted`."""
+    def broken(self, name: str, wanted: str, got: object, noun: type | None = None) -> PluginError:
+        """Return the error for a value `got` of `name` that is not `wanted`, such as a `noun`."""
         text = " ".join(repr(got).split())
         short = text if len(text) <= 80 else f"{text[:77]}..."
-        return PluginError(f"{self.label}: {self.kind}.{name} must be {wanted}, not {short}")
+        lacks = "" if noun is None or got is None else lacking(noun, got)
+        return PluginError(f"{self.label}: {self.kind}.{name} must be {wanted}, not {short}{lacks}")
 
     def overrides(self, noun: type, answer: object, method: str, why: str) -> None:
         """Raise `PluginError` if the method of `answer` is that of its base class `noun`."""
@@ -229,7 +242,8 @@ class Held:
         if isinstance(answer, Native):
             return self.native(method, answer, "rounds")
         if not isinstance(answer, RoundPolicy):
-            raise self.broken(method, "a RoundPolicy, a Native or None", answer)
+            wanted = "a RoundPolicy, a Native or None"
+            raise self.broken(method, wanted, answer, RoundPolicy)
         check_names(self.label, RoundPolicy, answer)
         return answer
 
@@ -244,5 +258,6 @@ class Held:
         elif isinstance(answer.native, Coordinator):
             check_names(self.label, Coordinator, answer.native)
         else:
-            raise self.broken(f"{method}.native", "a Coordinator or a Native", answer.native)
+            wanted = "a Coordinator or a Native"
+            raise self.broken(f"{method}.native", wanted, answer.native, Coordinator)
         return answer

@@ -153,13 +153,14 @@ class CheckedPolicy(SyncPolicy):
         if not self.workers_together:
             if not isinstance(answer, PartyModel):
                 wanted = "a PartyModel or a Native if workers_together is False"
-                raise held.broken("party_policy()", wanted, answer)
+                raise held.broken("party_policy()", wanted, answer, PartyModel)
             check_names(held.label, PartyModel, answer)
             return answer
         if answer is None:
             return None
         if not isinstance(answer, PartySync):
-            raise held.broken("party_policy()", "a PartySync, a Native or None", answer)
+            wanted = "a PartySync, a Native or None"
+            raise held.broken("party_policy()", wanted, answer, PartySync)
         check_names(held.label, PartySync, answer)
         return answer
 
