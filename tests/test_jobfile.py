@@ -84,6 +84,8 @@ def test_a_node_that_cannot_be_started_says_why(
         ({"port": -1}, "job.port=-1: must be between 0 and 65535"),
         ({"network": 3}, "job.network=3: must be a name or a file, or the content of a file"),
         ({"env": ["A=B"]}, "job.env=['A=B']: must be a table, {NAME: VALUE}"),
+        ({"env": {"A": 1}}, "job.env.A=1: must be text; put it in quotes"),
+        ({"env": {"A": None}}, "job.env.A=null: must be text"),
         ({"env": {"A=B": "c"}}, "env.A=B=c: is no environment variable: NAME: VALUE"),
         ({"reach": "ssh {address.x} {command}"}, "job.reach=ssh {address.x} {command}: is not a "),
         (

@@ -161,7 +161,7 @@ def test_default_sync_and_placement(cluster: Cluster) -> None:
         ({"k": "x"}, "accel.two.k=x: must be a number"),
         ({"k": True}, "accel.two.k=true: must be a number"),
         ({"count": 1.5}, "accel.two.count=1.5: must be a whole number"),
-        ({"name": 3}, "accel.two.name=3: must be text"),
+        ({"name": 3}, "accel.two.name=3: must be text; put it in quotes"),
         ({"limit": "x"}, "accel.two.limit=x: must be a number or null"),
         ({"sizes": [1, "b"]}, "accel.two.sizes[1]=b: must be a whole number"),
         ({"table": {"a": "b"}}, "accel.two.table.a=b: must be a whole number"),

@@ -136,7 +136,10 @@ def convert(value: Any, hint: Any, key: str) -> Any:
     try:
         return _convert(value, hint, key)
     except (TypeError, ValueError) as error:
-        raise ConfigError(key, _typed(value), f"must be {_text(hint)}") from error
+        wanted = _text(hint)
+        one = value is not None and not isinstance(value, Mapping | list | tuple)
+        quotes = "; put it in quotes" if one and wanted == "text" else ""
+        raise ConfigError(key, _typed(value), f"must be {wanted}{quotes}") from error
 
 
 def _convert(value: Any, hint: Any, key: str) -> Any:
