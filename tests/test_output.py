@@ -72,6 +72,21 @@ def test_a_calibration_that_cannot_be_left_is_not_made(
     assert capfd.readouterr().err == f"--output={folder}: {sentence.format(here=tmp_path)}\n"
 
 
+def test_an_earlier_calibration_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(calibrate, "table", lambda content: "")
+    for number in range(3):
+        monkeypatch.setattr(calibrate, "run", lambda experiment, number=number: {"made": number})
+        assert cli.main(["calibrate", "workload=tiny"]) == 0
+    made = {"costs-1": 0, "costs-2": 1, "costs": 2}
+    for name, number in made.items():
+        assert f"made: {number}" in (tmp_path / f"calibration/{name}.yaml").read_text()
+    out = capfd.readouterr().out
+    assert "calibration/costs.yaml was there already, and is calibration/costs-2.yaml now" in out
+
+
 def test_a_working_directory_that_is_gone_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

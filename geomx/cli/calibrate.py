@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from geomx import calibrate
@@ -54,12 +55,24 @@ def main(arguments: Sequence[str]) -> None:
         header = (
             "# Written by `geomx calibrate`; use it as network=FILE. See docs/calibration.md.\n"
         )
+        _keep(output / NETWORK)
         calibrate.write(network_of(found, experiment.cluster), output / NETWORK, header)
         show(f"network={output / NETWORK}")
     content = calibrate.run(experiment)
+    _keep(output / COSTS)
     calibrate.write(content, output / COSTS)
     show(calibrate.table(content))
     show(f"costs={output / COSTS}")
+
+
+def _keep(file: Path) -> None:
+    """Give the file of an earlier calibration another name, and tell it."""
+    if not file.exists():
+        return
+    names = (file.with_name(f"{file.stem}-{number}{file.suffix}") for number in count(1))
+    free = next(each for each in names if not each.exists())
+    file.rename(free)
+    show(f"{file} was there already, and is {free} now")
 
 
 def _check(output: Path) -> None:
