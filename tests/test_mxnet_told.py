@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.interpreter]
 
 try:
     from geomx.mxnet import KVStore, mx
+    from geomx.mxnet.told import Told
 except ConfigError as error:
     pytest.skip(str(error), allow_module_level=True)
 
@@ -111,6 +112,40 @@ def test_a_schedule_that_was_given_at_the_start_is_no_change(store: KVStore) -> 
     _, expected = trained("device", optimizer=scheduled())
     _, found = trained(store, reads, optimizer=scheduled())
     assert np.allclose(found, expected, rtol=1e-6)
+
+
+SCHEDULES = {
+    "factor": lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1),
+    "floor": lambda: mx.lr_scheduler.FactorScheduler(1, 0.5, stop_factor_lr=0.04, base_lr=0.1),
+    "steps": lambda: mx.lr_scheduler.MultiFactorScheduler([2, 4], 0.5, base_lr=0.1),
+    "warmup": lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1, warmup_steps=4),
+    "cosine": lambda: mx.lr_scheduler.CosineScheduler(6, base_lr=0.1, final_lr=0.01),
+    "poly": lambda: mx.lr_scheduler.PolyScheduler(6, base_lr=0.1),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_a_schedule_may_be_called_but_not_changed(kind: str) -> None:
+    schedule = SCHEDULES[kind]()
+    optimizer = mx.optimizer.SGD(lr_scheduler=schedule)
+    told = Told(optimizer, "dist_sync")
+    for step in range(8):
+        schedule(step)
+        told.check(0)
+    option = "base_lr_orig" if hasattr(schedule, "base_lr_orig") else "base_lr"
+    for name in (option, "warmup_final_lr"):
+        before = getattr(schedule, name)
+        setattr(schedule, name, 0.7)
+        with pytest.raises(
+            GeomxError, match=rf"^{name} of the optimizer's lr_scheduler was changed"
+        ):
+            told.check(0)
+        setattr(schedule, name, before)
+    told.check(0)
+    if kind == "steps":
+        schedule.step[1] = 5
+        with pytest.raises(GeomxError, match=r"^step of .* was changed from \[2, 4\] to \[2, 5\]"):
+            told.check(0)
 
 
 @pytest.mark.parametrize("by_name", [False, True])

@@ -266,6 +266,13 @@ def _schedule(scheduler: Any, name: str) -> dict[str, float]:
     return {"learning_rate": getattr(scheduler, "base_lr_orig", scheduler.base_lr), **numbers}
 
 
+def schedule_attributes(scheduler: Any) -> list[str]:
+    """Return the attributes of a scheduler of MXNet that servers are told and calls leave alone."""
+    kind = type(scheduler).__name__.lower().removesuffix("scheduler")
+    names = ("base_lr_orig", "step", *_SCHEDULES[kind], *_WARMUP, "warmup_mode")
+    return [name for name in dict.fromkeys(names) if hasattr(scheduler, name)]
+
+
 def _multipliers(optimizer: Any) -> dict[str, float]:
     """Return MXNet's multipliers of single keys, where they are not 1."""
     found = {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
 from geomx.errors import GeomxError
-from geomx.kv.values import attributes_of, multiplier
+from geomx.kv.values import attributes_of, multiplier, schedule_attributes
 
 _OF_KEYS = ("lr_mult", "wd_mult")
 _SCHEDULE = "lr_scheduler"
@@ -34,6 +35,8 @@ class Told:
         self._options = tuple(options)
         self._read: Callable[[Any], tuple[Any, ...]] = attrgetter(*options.values())
         self._values = self._read(optimizer)
+        schedule = getattr(optimizer, _SCHEDULE, None)
+        self._schedule = None if schedule is None else _Schedule(schedule)
         keys = (*optimizer.param_dict, *optimizer.idx2name, *optimizer.lr_mult, *optimizer.wd_mult)
         self._factors = {key: self._of_key(key) for key in keys}
 
@@ -50,6 +53,9 @@ class Told:
             told = zip(self._options, self._values, values, strict=True)
             option, before, now = next(each for each in told if each[1] != each[2])
             self._refuse(f"{option} of the optimizer", option, before, now)
+        if self._schedule is not None and (change := self._schedule.change()) is not None:
+            option, before, now = change
+            self._refuse(f"{option} of the optimizer's {_SCHEDULE}", option, before, now)
         known = self._factors.get(key, (1.0, 1.0))
         if (factors := self._of_key(key)) != known:
             for option, before, now in zip(_OF_KEYS, known, factors, strict=True):
@@ -76,6 +82,43 @@ class Told:
         )
 
 
+class _Schedule:
+    """A scheduler of MXNet as the global servers know it.
+
+    Scripts may call theirs, which lowers the rate of some kinds; every other change is one.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._names = schedule_attributes(scheduler)
+        self._read: Callable[[Any], tuple[Any, ...]] = attrgetter(*self._names)
+        self._values = copy.deepcopy(self._read(scheduler))
+        self._decays = hasattr(scheduler, "factor")  # other kinds compute it from base_lr_orig
+        self._state = self._rate_and_decays()
+
+    def _rate_and_decays(self) -> tuple[float, int]:
+        given = self._scheduler
+        if not self._decays:
+            return 0.0, 0
+        several = getattr(given, "cur_step_ind", None)
+        return given.base_lr, given.count // given.step if several is None else several
+
+    def change(self) -> tuple[str, Any, Any] | None:
+        """Return an attribute that was changed, with its value before and now; None if none was."""
+        if (values := self._read(self._scheduler)) != self._values:
+            told = zip(self._names, self._values, values, strict=True)
+            return next(each for each in told if each[1] != each[2])
+        if (state := self._rate_and_decays()) != self._state:
+            expected, decays = self._state
+            floor = getattr(self._scheduler, "stop_factor_lr", 0.0)
+            for _ in range(state[1] - decays):
+                expected = max(expected * self._scheduler.factor, floor)
+            if state[0] != expected:
+                return "base_lr", expected, state[0]
+            self._state = state
+        return None
+
+
 def _shown(value: Any) -> str:
-    number = isinstance(value, int | float) or value is None
+    number = isinstance(value, int | float | list) or value is None
     return f"{value}" if number else type(value).__name__
