@@ -243,6 +243,24 @@ def test_completed_variants_are_not_run_again(
     assert [made.seed for made in executed[6:]] == [1]
 
 
+def test_studies_plans_and_runs_do_not_share_a_folder(capfd: pytest.CaptureFixture[str]) -> None:
+    """Each would replace the other's report."""
+    study.run([*QUICK, "hydra.run.dir=studied", asked("seed=1")])
+    assert cli.run([*QUICK, "hydra.run.dir=ran"]) == cli.DONE
+    before = Path("studied/report.html").read_text()
+    for words in (["hydra.run.dir=studied"], ["hydra.run.dir=ran", asked("seed=1")]):
+        assert cli.run([*QUICK, *words]) == cli.WRONG
+        assert f"{words[0]}: already holds a run" in capfd.readouterr().err.replace(
+            f"{Path.cwd()}/", ""
+        )
+    assert Path("studied/report.html").read_text() == before
+    Path("planned").mkdir()
+    Path("planned/plan.json").touch()
+    for own in ([], [asked("seed=1")]):
+        assert cli.run([*QUICK, "hydra.run.dir=planned", *own]) == cli.WRONG
+    assert cli.run(["-m", *QUICK, "hydra.sweep.dir=planned", "seed=1,2"]) == cli.WRONG
+
+
 def test_relative_paths_are_relative_to_the_studys_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,10 @@ Swept = Callable[[Path, Sequence[str]], None]
 
 
 def compose(
-    overrides: Sequence[str], registry: Registry | None = None, directory: Path | None = None
+    overrides: Sequence[str],
+    registry: Registry | None = None,
+    directory: Path | None = None,
+    plans: bool = False,
 ) -> tuple[Experiment, Path]:
     """Compose an experiment.
 
@@ -78,6 +81,7 @@ def compose(
         overrides: Overrides of the command line.
         registry: The installed plugins; None: discover them.
         directory: Directory of the run; None: a new one as configured by Hydra.
+        plans: Whether it is the base of a plan, which may be continued in its directory.
 
     Returns:
         The experiment, and the directory of its run.
@@ -93,7 +97,7 @@ def compose(
         experiment = _experiment(config, config.hydra.runtime, overrides, registry)
         if directory is None:
             directory = _run_directory(config)
-            refuse_used(directory, "hydra.run.dir", experiment)
+            refuse_used(directory, "hydra.run.dir", experiment, plans)
         try:
             (directory / ".hydra").mkdir(parents=True, exist_ok=True)
             OmegaConf.save(OmegaConf.create(list(translated)), directory / ".hydra/overrides.yaml")

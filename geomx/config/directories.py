@@ -16,6 +16,7 @@ from geomx.experiment.experiment import Experiment
 A_RUN = ("summary.json", "comparison.json", "nodes")  # what the directory of a run holds
 ELSEWHERE = "work in a writable folder, or set hydra.run.dir=FOLDER"
 """What to do where the directory of a run cannot be made; ``hydra.sweep.dir`` of a sweep."""
+A_STUDY, A_PLAN = "study.json", "plan.json"  # what those of a study or a sweep, and a plan hold
 _NUMBER = re.compile(r"\$\{hydra[.:]job\.num\}")  # Hydra's number of a sweep's job
 
 
@@ -32,15 +33,23 @@ def new_directory(base: str) -> str:
     raise AssertionError("unreachable")
 
 
-def refuse_used(directory: Path, key: str, experiment: Experiment) -> None:
-    """Refuse a directory that contains a run, which would be lost.
+def refuse_used(directory: Path, key: str, experiment: Experiment, plans: bool = False) -> None:
+    """Refuse a directory that contains a run, whose files would be lost, or its report.
 
-    A study is resumed in its directory, and a plan's base experiment is not run there.
+    Studies and plans are resumed in their directories, where there can be no run.
+
+    Args:
+        directory: Of the run.
+        key: What has chosen it.
+        experiment: What is to be run there.
+        plans: Whether it is the base of a plan.
 
     Raises:
-        ConfigError: It contains a run.
+        ConfigError: It contains a run, or the results of a study, a sweep or a plan.
     """
-    if experiment.study is None and _holds_run(directory):
+    studied = experiment.study is None and (directory / A_STUDY).exists()
+    planned = not plans and (directory / A_PLAN).exists()
+    if studied or planned or _holds_run(directory):
         raise _used(key, directory.parent if key == "hydra.sweep.dir" else directory)
 
 
@@ -55,11 +64,11 @@ def refuse_used_sweep(directory: Path, subdirectory: str) -> None:
         subdirectory: Of a job in it, as configured: ``${hydra.job.num}`` stands for its number.
 
     Raises:
-        ConfigError: It contains a run, or a job of the sweep would be where one is.
+        ConfigError: It contains a run or a plan, or a job of the sweep would be where a run is.
     """
     numbers = range(len(list(directory.glob("*"))))  # every job has left a folder
     jobs = {directory / _NUMBER.sub(str(number), subdirectory) for number in numbers}
-    if any(map(_holds_run, (directory, *jobs))):
+    if (directory / A_PLAN).exists() or any(map(_holds_run, (directory, *jobs))):
         raise _used("hydra.sweep.dir", directory)
 
 

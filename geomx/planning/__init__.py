@@ -55,7 +55,7 @@ def make(overrides: Sequence[str], begun: Callable[[Path], None] = lambda direct
         GeomxError: The baseline cannot be run.
     """
     kept, fixed, options = sorted_out(overrides)
-    base, directory = compose([*kept, f"sync={DEFAULT_SYNC}", "accel=[]"])
+    base, directory = compose([*kept, f"sync={DEFAULT_SYNC}", "accel=[]"], plans=True)
     begun(directory)
     kept = [
         override for override in kept if key_of(override).split(".")[0] not in ("hydra", "study")

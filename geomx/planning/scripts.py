@@ -155,7 +155,7 @@ def make(
         if (key := key_of(override)) in NOT_OF_SCRIPTS:
             raise ConfigError(key, override.partition("=")[2], NOT_OF_SCRIPTS[key])
     kept, _, options = planning.sorted_out(overrides)
-    base, directory = compose([*kept, *BASELINE.overrides])
+    base, directory = compose([*kept, *BASELINE.overrides], plans=True)
     kept = repeating(kept)
 
     trials = _Trials(kept, directory / RUNS, command, compute, shadows, options.max_loss)
