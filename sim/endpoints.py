@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import fields, replace
+from typing import Any
 
 from geomx import _core
 from geomx.cluster import Direction, NodeSpec
@@ -115,12 +116,9 @@ def charged(accelerator: str, costs: CodecCosts, chosen: Collection[str]) -> Cod
     known("chosen accelerator", accelerator, chosen)
     if not isinstance(costs, CodecCosts):
         raise ValueError(f"costs={costs!r} of {accelerator}: must be a geomx.CodecCosts")
-    times = (field.name for field in fields(costs) if field.name != "basis")
-    bound = "0 or more seconds"
-    return replace(
-        costs,
-        **{
-            name: number(name, getattr(costs, name), lambda s: 0 <= s < math.inf, bound)
-            for name in times
-        },
-    )
+    times: dict[str, Any] = {
+        name: number(name, getattr(costs, name), lambda s: 0 <= s < math.inf, "0 or more seconds")
+        for name in (field.name for field in fields(costs))
+        if name != "basis"
+    }
+    return replace(costs, **times)

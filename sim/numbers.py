@@ -21,7 +21,8 @@ def as_number(value: Any) -> float:
     """Return a scalar as a float, which may be infinite; NaN if it is no number."""
     if getattr(value, "ndim", None) == 0 and callable(getattr(value, "item", None)):
         value = value.item()  # of numpy, PyTorch, JAX and others
-    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+    of_scalars: Any = Real | Decimal
+    if isinstance(value, bool) or not isinstance(value, of_scalars):
         return math.nan
     try:
         return float(value)

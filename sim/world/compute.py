@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, cast
 
 from geomx.experiment.experiment import Experiment
 from geomx.scenario.acts import check_slow
@@ -105,9 +105,10 @@ class Compute:
             what, selection = "times of world.compute", self._simulation.experiment.selection
             return lambda step: called(selection, what, times, step, check=_positive)
         if isinstance(times, Sequence) or getattr(times, "ndim", 0) == 1:  # also an array
-            if len(times) == 0:
+            several = [_positive(value) for value in cast(Sequence[float], times)]
+            if not several:
                 raise ValueError("a sequence of multiples must not be empty")
-            values = cycle([_positive(value) for value in times])
+            values = cycle(several)
             return lambda step: next(values)
         number = _positive(times)
         return lambda step: number
