@@ -312,6 +312,9 @@ def test_a_file_in_the_place_of_a_folder_is_named(place: str, tmp_path: Path) ->
     for run in (compose, lambda words: main(words, lambda *_: pytest.fail("a run began"))):
         with pytest.raises(GeomxError, match=rf"cannot be made: {tmp_path}/here is a file; work"):
             run(words)
+    sweep = ["-m", "workload=tiny", "seed=1,2", f"hydra.sweep.dir={tmp_path / place}"]
+    with pytest.raises(GeomxError, match=rf"{tmp_path}/here is a file; .*hydra\.sweep\.dir=FOLDER"):
+        main(sweep, lambda *_: pytest.fail("a run began"))
 
 
 @pytest.mark.parametrize(

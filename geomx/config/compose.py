@@ -226,7 +226,8 @@ def main(
         except OSError as error:
             if prints or STARTED in vars(error) or isinstance(error, HydraException):
                 raise
-            raise no_directory(error) from error
+            key = "hydra.sweep.dir" if SWEEP.intersection(flags) else "hydra.run.dir"
+            raise no_directory(error, key) from error
         finally:
             sys.argv = arguments
             sweep_directory = _sweep.get()

@@ -14,8 +14,6 @@ from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 
 A_RUN = ("summary.json", "comparison.json", "nodes")  # what the directory of a run holds
-ELSEWHERE = "work in a writable folder, or set hydra.run.dir=FOLDER"
-"""What to do where the directory of a run cannot be made; ``hydra.sweep.dir`` of a sweep."""
 A_STUDY, A_PLAN = "study.json", "plan.json"  # what those of a study or a sweep, and a plan hold
 _NUMBER = re.compile(r"\$\{hydra[.:]job\.num\}")  # Hydra's number of a sweep's job
 
@@ -106,10 +104,12 @@ def _remove_unused(directory: Path) -> None:
         folder.rmdir()
 
 
-def no_directory(error: OSError) -> GeomxError:
-    """Return what to say, and to do, where the directory of a run cannot be made."""
+def no_directory(error: OSError, key: str = "hydra.run.dir") -> GeomxError:
+    """Return what to say, and to do, where a directory cannot be made that `key` chooses."""
+    why: object = error
     if isinstance(error, FileExistsError | NotADirectoryError):
         inside = Path(str(error.filename))
         file = next((path for path in (inside, *inside.parents) if path.is_file()), inside)
-        return GeomxError(f"the run's directory cannot be made: {file} is a file; {ELSEWHERE}")
-    return GeomxError(f"the run's directory cannot be made: {error}; {ELSEWHERE}")
+        why = f"{file} is a file"
+    remedy = f"work in a writable folder, or set {key}=FOLDER"
+    return GeomxError(f"the run's directory cannot be made: {why}; {remedy}")
