@@ -458,6 +458,14 @@ def test_scripts_too_are_told_that_a_coordinator_says_nothing(
         launch.main([*words, *command])
 
 
+def launch_script(script: str, network_file: Build, tmp_path: Path, *arguments: str) -> None:
+    """Launch a script on two parties of one worker, of which none may wait for more than 1 s."""
+    (tmp_path / "train.py").write_text(script)
+    words = [f"network={network_file(1, 1)}", "runtime.failure_timeout_s=1"]
+    words += [f"hydra.run.dir={tmp_path / 'run'}", "--", sys.executable, str(tmp_path / "train.py")]
+    launch.main([*words, *arguments])
+
+
 MORE = """
 import sys
 import numpy as np
@@ -478,12 +486,9 @@ for step in range(2):
 def test_scripts_with_different_models_are_named(
     rank: int, network_file: Build, tmp_path: Path
 ) -> None:
-    (tmp_path / "train.py").write_text(MORE)
-    words = [f"network={network_file(1, 1)}", "runtime.failure_timeout_s=1"]
-    words += [f"hydra.run.dir={tmp_path / 'run'}", "--", sys.executable, str(tmp_path / "train.py")]
     said = f"party{rank}/worker0 has initialised b, and party{1 - rank}/worker0 has not"
     with pytest.raises(GeomxError, match=said):
-        launch.main([*words, str(rank)])
+        launch_script(MORE, network_file, tmp_path, str(rank))
 
 
 ALONE = """
@@ -501,12 +506,9 @@ store.pull("a", np.ones(3, np.float32))
 def test_a_script_whose_first_worker_sets_no_optimizer_is_named(
     network_file: Build, tmp_path: Path
 ) -> None:
-    (tmp_path / "train.py").write_text(ALONE)
-    words = [f"network={network_file(1, 1)}", "runtime.failure_timeout_s=1"]
-    words += [f"hydra.run.dir={tmp_path / 'run'}", "--", sys.executable, str(tmp_path / "train.py")]
     said = "party1/worker0 has set an optimizer, and party0/worker0 has not, and all wait"
     with pytest.raises(GeomxError, match=said):
-        launch.main(words)
+        launch_script(ALONE, network_file, tmp_path)
 
 
 DEEPER = """
@@ -535,12 +537,9 @@ def test_gluon_scripts_with_different_models_are_named(
     rank: int, network_file: Build, tmp_path: Path
 ) -> None:
     """They wait in MXNet, for an operation of its engine."""
-    (tmp_path / "train.py").write_text(DEEPER)
-    words = [f"network={network_file(1, 1)}", "runtime.failure_timeout_s=1"]
-    words += [f"hydra.run.dir={tmp_path / 'run'}", "--", sys.executable, str(tmp_path / "train.py")]
     said = rf"party{rank}/worker0 has initialised 2( and 1 more)?, and party{1 - rank}/worker0 has"
     with pytest.raises(GeomxError, match=said):
-        launch.main([*words, str(rank)])
+        launch_script(DEEPER, network_file, tmp_path, str(rank))
 
 
 def test_a_lost_worker_does_not_hide_that_a_coordinator_says_nothing(

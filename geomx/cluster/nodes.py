@@ -85,6 +85,11 @@ class Link:
     parties: int = 1
     summed: bool = False
 
+    @property
+    def moves(self) -> bool:
+        """Whether it carries changes of parameters that parties exchange together, or their sum."""
+        return self.exchange == "parameters" and (self.summed or self.carries == "sum")
+
 
 @dataclass(frozen=True)
 class Path:

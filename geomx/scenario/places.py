@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import networkx as nx
 
@@ -20,13 +21,13 @@ def find_edge(graph: nx.DiGraph, source: str, target: str) -> Edge:
     """
     for name in (source, target):
         if not isinstance(name, str):
-            raise ValueError(f"there is no node {name}; {near(str(name), graph)}")
+            raise _unknown(name, graph)
     for edge in ((source, target), (f"{source}/wan", f"{target}/wan")):
         if graph.has_edge(*edge):
             return edge
     for name in (source, target):
         if name not in graph:
-            raise ValueError(f"there is no node {name}; {near(name, graph)}")
+            raise _unknown(name, graph)
     leaving = ", ".join(f"{source} -> {other}" for other in _some(graph.successors(source)))
     raise ValueError(f"there is no edge {source} -> {target}; there are {leaving or 'none'}")
 
@@ -37,14 +38,16 @@ def find_place(cluster: Cluster, name: str) -> str:
     Raises:
         ValueError: There is none.
     """
-    if not isinstance(name, str):
-        raise ValueError(f"there is no node {name}; {near(str(name), cluster.graph)}")
-    if name in cluster.graph:
+    if isinstance(name, str) and name in cluster.graph:
         return name
     for node in cluster.nodes:
         if node.party == name and node.role in ("server", "global_server"):
             return node.name
-    raise ValueError(f"there is no node {name}; {near(name, cluster.graph)}")
+    raise _unknown(name, cluster.graph)
+
+
+def _unknown(name: Any, graph: nx.DiGraph) -> ValueError:
+    return ValueError(f"there is no node {name}; {near(str(name), graph)}")
 
 
 def _some(names: Iterator[str], most: int = 8) -> list[str]:

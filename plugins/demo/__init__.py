@@ -102,8 +102,7 @@ class Demo:
         answer = link.direction == "pull"
         times, decay = (link.parties, 1.0) if answer else (1, self.config.decay)
         others = {"times": times, "decay": decay, "shared": answer}
-        moves = link.exchange == "parameters" and (link.summed or link.carries == "sum")
-        flush = self.config.flush and moves and self.config.decay == 1
+        flush = self.config.flush and link.moves and self.config.decay == 1
         options = native_options(self.config, **others, flush=flush)
         return Native("codec", "demo", options)
 

@@ -69,7 +69,7 @@ class PowerSGD:
             name = "powersgd_own"
         else:
             return None
-        flush = self.config.flush and link.summed and link.exchange == "parameters"
+        flush = self.config.flush and link.moves
         codec = Native("codec", name, native_options(self.config, flush=flush))
         return BySize(self.config.min_elements, large=[codec])
 

@@ -74,8 +74,7 @@ class SparseLoco:
         answer = link.direction == "pull"
         times, decay = (link.parties, 1.0) if answer else (1, self.config.beta)
         others = {"kept": self.config.top, "times": times, "decay": decay, "shared": answer}
-        moves = link.exchange == "parameters" and (link.summed or link.carries == "sum")
-        flush = self.config.flush and moves and self.config.beta == 1
+        flush = self.config.flush and link.moves and self.config.beta == 1
         options = native_options(self.config, **others, flush=flush)
         return Native("codec", "sparseloco", options)
 
