@@ -211,6 +211,14 @@ def test_network_files(form: str, tmp_path: Path) -> None:
             experiment(f"network={form}")
 
 
+@pytest.mark.parametrize("name", ["", "name: East\n"])
+def test_errors_of_a_network_file_name_what_was_typed(name: str, tmp_path: Path) -> None:
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some/wan.yaml").write_text(f"{name}central: {{}}\nparties: {{a: {{}}}}\n")
+    with pytest.raises(ConfigError, match=r"^network=some/wan\.yaml: central"):
+        experiment("network=some/wan.yaml")
+
+
 @pytest.mark.slow
 def test_a_large_network_file_is_not_copied_into_the_configuration(tmp_path: Path) -> None:
     """The command line may still override every key in it."""

@@ -17,7 +17,7 @@ from hydra.core.config_store import ConfigNode, ConfigStore
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from geomx.network.files import FILE_OPTIONS, REST, SUFFIXES, is_long_form, load
+from geomx.network.files import FILE_OPTIONS, REST, SUFFIXES, TYPED, is_long_form, load
 from geomx.network.hosts import LAN
 from geomx.network.short_form import TOP
 from geomx.options.named_costs import named_costs
@@ -163,7 +163,7 @@ def _store_network(path: Path, registry: Registry, overrides: Sequence[str]) -> 
         content = load(path)
         if isinstance(content, dict) and not is_long_form(content):
             absent = {**dict.fromkeys(TOP), "lan": dict.fromkeys(LAN)}
-            node = {**absent, "name": path.stem, "folder": str(path.parent), **content}
+            node = {**absent, "name": path.stem, TYPED: str(path), **content}
             large = [key for key in TOP if _is_large(content.get(key))]
             left = [
                 key

@@ -50,6 +50,11 @@ FILE_OPTIONS: dict[str, Any] = {
 REST = "rest_of"
 """Key of a short form: ``{file, keys}`` names the file with the remaining values of `keys`."""
 
+TYPED = "read_from"
+"""Key of a short form that was a file: its path as the user typed it, for errors and traces."""
+
+_BESIDE = ("folder", REST, TYPED)  # what is said about a short form, in a table with it
+
 
 def read_network(source: Mapping[str, Any] | nx.Graph | str | Path) -> Cluster:
     """Read a network.
@@ -73,9 +78,10 @@ def read_network(source: Mapping[str, Any] | nx.Graph | str | Path) -> Cluster:
     if isinstance(source, Mapping) and source.get("file"):
         options, source = source, str(source["file"])
     if isinstance(source, Mapping):
-        label, folder = str(source.get("name") or "network"), Path(source.get("folder") or ".")
-        rest = source.get(REST)
-        source = {key: value for key, value in source.items() if key not in ("folder", REST)}
+        path, rest = source.get(TYPED), source.get(REST)
+        label = str(path or source.get("name") or "network")
+        folder = Path(source.get("folder") or Path(path or ".").parent)
+        source = {key: value for key, value in source.items() if key not in _BESIDE}
         if rest:
             content = load(Path(rest["file"]))
             source |= {key: _over(content[key], source.get(key)) for key in rest["keys"]}
