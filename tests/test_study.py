@@ -32,6 +32,7 @@ from tests.laws import registry_with
 
 pytestmark = pytest.mark.slow
 
+BASIC = "hydra/launcher=basic"  # in this process
 QUICK = ["iterations=4", "numerics=false"]
 BASELINE = (f"sync={DEFAULT_SYNC}", "accel=[]")
 
@@ -253,7 +254,11 @@ def test_studies_plans_and_runs_do_not_share_a_folder(capfd: pytest.CaptureFixtu
         assert f"{words[0]}: already holds a run" in capfd.readouterr().err.replace(
             f"{Path.cwd()}/", ""
         )
+    assert cli.run(["-m", *QUICK, "hydra.sweep.dir=studied", "seed=1,2"]) == cli.WRONG
     assert Path("studied/report.html").read_text() == before
+    assert cli.run(["-m", *QUICK, BASIC, "hydra.sweep.dir=swept", "seed=1,2"]) == cli.DONE
+    for own in ([], [asked("seed=1")]):
+        assert cli.run([*QUICK, "hydra.run.dir=swept", *own]) == cli.WRONG
     Path("planned").mkdir()
     Path("planned/plan.json").touch()
     for own in ([], [asked("seed=1")]):
@@ -314,7 +319,7 @@ def test_jobs_with_names_are_in_the_report(
 ) -> None:
     """With those of an earlier sweep in the same folder."""
     words = ["-m", *QUICK, f"hydra.sweep.dir={tmp_path / 'both'}"]
-    words += ["hydra.sweep.subdir=${mode}/seed${seed}", "hydra/launcher=basic"]
+    words += ["hydra.sweep.subdir=${mode}/seed${seed}", BASIC]
     for seeds, names in (("seed=1,2", ["1", "2"]), ("seed=3", ["1", "2", "3"])):
         assert cli.run([*words, seeds]) == cli.DONE
         assert Path(capfd.readouterr().out.splitlines()[-1]) == tmp_path / "both"
@@ -344,7 +349,7 @@ def test_a_refused_job_of_a_sweep_is_a_row(
     """Also the first one, which is no baseline; and its folder says so."""
     places = [f"hydra.sweep.dir={tmp_path}", "hydra.sweep.subdir=k${sync.k1}"]
     places += ["hydra.output_subdir=null"]  # no other file is in the folder of a refused job
-    words = ["-m", *QUICK, "hydra/launcher=basic", "sync=hfa", "accel=[p3]", *places]
+    words = ["-m", *QUICK, BASIC, "sync=hfa", "accel=[p3]", *places]
     assert cli.run([*words, "sync.k1=0,1"]) == cli.WRONG
     out = capfd.readouterr().out
     assert re.search(r"^hfa \+ p3 sync.k1=0: refused: sync.k1=0: must be", out, re.MULTILINE)
@@ -368,7 +373,7 @@ def test_a_failed_job_of_a_sweep_is_a_row(tmp_path: Path, monkeypatch: pytest.Mo
 
     fixed: list[bool] = []
     folder = tmp_path / "swept"
-    words = ["-m", *QUICK, "hydra/launcher=basic", f"hydra.sweep.dir={folder}"]
+    words = ["-m", *QUICK, BASIC, f"hydra.sweep.dir={folder}"]
     words += ["hydra.sweep.subdir=seed${seed}"]
     ignored = functools.partial(compose.main, job=fail, swept=study.gather)
     with pytest.raises(ZeroDivisionError):
@@ -413,7 +418,7 @@ def test_time_to_accuracy(
         Entry.of(results([0.5, 0.76], 0.5, 5), "fast", ["seed=2"], "b"),
         Entry.of(results([0.1, 0.2], 1.0, 0), "never", ["seed=3"], "c"),
     ]
-    made = Comparison.write(tmp_path, entries, target, ["iterations=9"])
+    made = Comparison.write(tmp_path, entries, target, ["iterations=9"], "study")
     assert made.target == pytest.approx(expected)
     slow, fast, never = made.rows
     assert slow.figures["seconds_to_target"] == times[0]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
+from geomx.results.files import read_json
 
 A_RUN = ("summary.json", "comparison.json", "nodes")  # what the directory of a run holds
 A_STUDY, A_PLAN = "study.json", "plan.json"  # what those of a study or a sweep, and a plan hold
@@ -45,7 +46,8 @@ def refuse_used(directory: Path, key: str, experiment: Experiment, plans: bool =
     Raises:
         ConfigError: It contains a run, or the results of a study, a sweep or a plan.
     """
-    studied = experiment.study is None and (directory / A_STUDY).exists()
+    reported = (directory / A_STUDY).exists()
+    studied = reported and (experiment.study is None or _written_by(directory, "sweep"))
     planned = not plans and (directory / A_PLAN).exists()
     if studied or planned or _holds_run(directory):
         raise _used(key, directory.parent if key == "hydra.sweep.dir" else directory)
@@ -62,12 +64,21 @@ def refuse_used_sweep(directory: Path, subdirectory: str) -> None:
         subdirectory: Of a job in it, as configured: ``${hydra.job.num}`` stands for its number.
 
     Raises:
-        ConfigError: It contains a run or a plan, or a job of the sweep would be where a run is.
+        ConfigError: It contains a run, a study or a plan, or a job would be where a run is.
     """
     numbers = range(len(list(directory.glob("*"))))  # every job has left a folder
     jobs = {directory / _NUMBER.sub(str(number), subdirectory) for number in numbers}
-    if (directory / A_PLAN).exists() or any(map(_holds_run, (directory, *jobs))):
+    taken = (directory / A_PLAN).exists() or _written_by(directory, "study")
+    if taken or any(map(_holds_run, (directory, *jobs))):
         raise _used("hydra.sweep.dir", directory)
+
+
+def _written_by(directory: Path, kind: str) -> bool:
+    """Return whether a directory holds the report of a study, or of a sweep, as `kind` says."""
+    try:
+        return read_json(directory / A_STUDY).get("by") == kind
+    except (GeomxError, OSError):
+        return False  # none, or a damaged one
 
 
 def _holds_run(directory: Path) -> bool:

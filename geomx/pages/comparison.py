@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -136,6 +136,7 @@ class Comparison:
         entries: Sequence[Entry],
         target: float | None,
         overrides: Sequence[str],
+        by: Literal["study", "sweep"],
     ) -> Comparison:
         """Compare `entries`, and write the files to `directory`.
 
@@ -144,6 +145,7 @@ class Comparison:
             entries: At least one; the first is the baseline.
             target: Accuracy, 0..1; None for `TARGET_SHARE` of the baseline's best.
             overrides: Overrides of the study or the sweep.
+            by: Which of the two it is.
         """
         baseline = entries[0]
         if target is None and baseline.results is not None:
@@ -166,7 +168,7 @@ class Comparison:
                 )
             )
         made = cls(directory, entries, target, repeating(overrides), rows)
-        made._write_files()
+        made._write_files(by)
         return made
 
     def table(self) -> Table:
@@ -265,9 +267,10 @@ class Comparison:
 
         return sorted((row for row in self.rows if row.status == "done"), key=rank)
 
-    def _write_files(self) -> None:
+    def _write_files(self, by: str) -> None:
         content = {
             "schema": SCHEMA,
+            "by": by,
             "words": list(self.overrides),
             "baseline": self.entries[0].name,
             "target_accuracy": self.target,

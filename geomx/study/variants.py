@@ -190,7 +190,7 @@ def gather(directory: Path, overrides: Sequence[str]) -> Comparison | None:
         else:
             entries.append(Entry(name, own, folder, job.status, job.reason))
     entries.sort(key=lambda entry: (entry.results is None, not entry.plain(DEFAULT_SYNC)))
-    return Comparison.write(directory, entries, None, overrides)
+    return Comparison.write(directory, entries, None, overrides, by="sweep")
 
 
 def _told(job: Results | Refusal) -> dict[str, Any]:
@@ -323,7 +323,7 @@ def _compare(
         else:
             entry = Entry.of(results, name, variant.own, place)
         entries.append(entry)
-    return Comparison.write(directory, entries, target, experiment.overrides)
+    return Comparison.write(directory, entries, target, experiment.overrides, by="study")
 
 
 def _check(variant: Variant) -> None:
