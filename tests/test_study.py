@@ -365,6 +365,18 @@ def test_a_refused_job_of_a_sweep_is_a_row(
         Results.load(tmp_path / "k0")
 
 
+def test_a_sweep_of_refused_jobs_leaves_a_report(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["-m", *QUICK, BASIC, f"hydra.sweep.dir={tmp_path}", "seed=-1,-2"]) == cli.WRONG
+    assert "2 variants, none of which has results" in capfd.readouterr().out
+    rows = json.loads((tmp_path / "study.json").read_text())["variants"]
+    assert [row["status"] for row in rows] == ["refused", "refused"]
+    page = (tmp_path / "report.html").read_text()
+    assert "seed=-2: must be" in page
+    assert "At a glance" not in page
+
+
 def test_a_failed_job_of_a_sweep_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(experiment: Experiment, directory: Path) -> None:
         if experiment.seed == 13 and not fixed:

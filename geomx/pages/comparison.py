@@ -173,13 +173,13 @@ class Comparison:
 
     def table(self) -> Table:
         """Return the comparison for `rich.print`: every quantity and its ratio."""
+        done = self._ranked()
         table = Table(
             title=Text(self.title), title_justify="left", caption_justify="left",
-            box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0),
+            box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), expand=not done,
         )  # fmt: skip
         table.add_column("variant", overflow="fold")
         shown = [figure for figure in self._shown() if figure.field in DRAWN]
-        done = self._ranked()
         best = self._best(shown)
         for figure in shown:
             table.add_column(self.label(figure, short=True), justify="right", no_wrap=True)
@@ -200,8 +200,12 @@ class Comparison:
     def title(self) -> str:
         """What is compared, in one line."""
         done = next((entry.results for entry in self.entries if entry.results), None)
-        where = f" · {condition(done.summary)}" if done else ""
-        return f"{len(self.entries)} variants against {self.entries[0].name}{where}"
+        return f"{self._variants()} · {condition(done.summary)}" if done else self._variants()
+
+    def _variants(self) -> str:
+        if all(row.status in ("refused", "failed") for row in self.rows):
+            return f"{len(self.entries)} variants, none of which has results"
+        return f"{len(self.entries)} variants against {self.entries[0].name}"
 
     def label(self, figure: Figure, short: bool = False) -> str:
         """Return the label of a quantity, with the target's value in place of the word.
@@ -297,7 +301,7 @@ class Comparison:
         head = tag(
             "header",
             tag("p", "geomx · comparison", class_="eyebrow"),
-            tag("h1", f"{len(self.entries)} variants against {self.entries[0].name}"),
+            tag("h1", self._variants()),
             tag("p", lead, class_="lead"),
             command_line(self.overrides),
         )
@@ -306,10 +310,13 @@ class Comparison:
         )
         if any(figure.field == "accuracy" for figure in self._shown()):
             told += " Accuracy has a scale of its own, from the lowest to the highest."
-        body = [
-            head,
+        figures = [
             section("At a glance", self.chart().on_page(), tag("p", told, class_="note")),
             section("In figures", self._html_table(), tag("p", RATIO_NOTE, class_="note")),
+        ]
+        body = [
+            head,
+            *(figures if done else ()),
             section("Without results", *self._unfinished()),
             footer("study.json and study.csv, chart.svg, and one folder per variant."),
         ]

@@ -172,13 +172,13 @@ def gather(directory: Path, overrides: Sequence[str]) -> Comparison | None:
         overrides: Overrides of the sweep.
 
     Returns:
-        The comparison; None if there are fewer than two jobs, or none has results.
+        The comparison; None if there are fewer than two jobs.
     """
     found: dict[Path, Results | Refusal] = {
         place: job for place in jobs_in(directory) if (job := _readable(place) or Refusal.of(place))
     }
     told = [_told(job) for job in found.values()]
-    if len(found) < 2 or not any(isinstance(job, Results) for job in found.values()):
+    if len(found) < 2:
         return None
     common = set(told[0]["words"]).intersection(*(summary["words"] for summary in told))
     entries = []
