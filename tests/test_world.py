@@ -489,6 +489,8 @@ def attempts() -> dict[str, tuple[Callable[[World], object], str]]:
         ),
         "both": (lambda w: w.wan.set("party0", "hub", mbps=1, both="x"), "both='x': must be True"),
         "listed": (lambda w: w.wan.set("party0", ["hub"], mbps=1), "there is no node ['hub']"),
+        "read": (lambda w: w.wan.mbps("hub", ["hub"]), "there is no node ['hub']"),
+        "array": (lambda w: w.wan.path(np.array(["hub"]), "hub"), "there is no node ['hub']"),
         "nodes": (lambda w: w.wan.set_path(3), "nodes=3: must be a list of names"),
         "true times": (lambda w: w.compute.slow("party0/worker0", True), "times=True: must be"),
         "pause": (lambda w: w.nodes["party0/worker0"].pause("1"), "for_s='1': must be above 0"),

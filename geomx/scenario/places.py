@@ -38,7 +38,9 @@ def find_place(cluster: Cluster, name: str) -> str:
     Raises:
         ValueError: There is none.
     """
-    if isinstance(name, str) and name in cluster.graph:
+    if not isinstance(name, str):
+        raise _unknown(name, cluster.graph)
+    if name in cluster.graph:
         return name
     for node in cluster.nodes:
         if node.party == name and node.role in ("server", "global_server"):

@@ -188,5 +188,7 @@ class WanReadings(nx.DiGraph):  # type: ignore[misc]
         return {edge: carried[number][0] for edge, number in self._ids.items()}
 
     def _number(self, source: str, target: str) -> int:
-        number = self._ids.get((source, target))
-        return self._ids[find_edge(self, source, target)] if number is None else number
+        try:
+            return self._ids[source, target]
+        except (KeyError, TypeError):  # names of sites, or no edge at all
+            return self._ids[find_edge(self, source, target)]
