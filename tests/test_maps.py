@@ -359,3 +359,19 @@ def test_networks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for network in named_networks():
         assert network.name in printed
+
+
+def test_defaults_of_graphml_count(tmp_path: Path) -> None:
+    """For nodes and edges that do not say otherwise."""
+    graph = nx.Graph(node_default={"kind": "router"}, edge_default={"bandwidth_mbps": 40.0})
+    graph.add_node("hub", kind="global_server", party="middle")
+    graph.add_node("east", kind="worker", party="a")
+    graph.add_edge("hub", "router")
+    graph.add_edge("router", "east", bandwidth_mbps=5.0)
+    nx.write_graphml(graph, tmp_path / "wan.graphml")
+    assert "<default>40.0</default>" in (tmp_path / "wan.graphml").read_text()
+    read = read_network(tmp_path / "wan.graphml").graph
+    assert read.nodes["router"]["kind"] == "router"
+    assert read.edges["hub", "router"]["bandwidth_mbps"] == 40
+    assert read.edges["router", "east"]["bandwidth_mbps"] == 5
+    assert "edge_default" not in read.graph

@@ -219,6 +219,7 @@ def _from_file(source: str | Path) -> Any:
         graph = _garbage_named(lambda: reader(path), f"is not {path.suffix[1:].upper()}")
         if path.suffix == ".graphml":
             _check_declared(graph, path)
+            _apply_defaults(graph)
         return graph
     if path.exists() and path.suffix not in SUFFIXES:
         refuse(f"unknown suffix {path.suffix or '(none)'}; {near(path.suffix, SUFFIXES)}")
@@ -234,6 +235,16 @@ def _check_declared(graph: nx.Graph, path: Path) -> None:
         for node in (source, target):
             if node not in declared:
                 refuse(f"has an edge between {source} and {target}, and {node} is not a node")
+
+
+def _apply_defaults(graph: nx.Graph) -> None:
+    """Give nodes and edges the defaults of their keys in GraphML, which networkx sets apart."""
+    nodes = (data for _, data in graph.nodes(data=True))
+    edges = (data for _, _, data in graph.edges(data=True))
+    for name, all_data in (("node_default", nodes), ("edge_default", edges)):
+        defaults = graph.graph.pop(name)
+        for data in all_data:
+            data.update({**defaults, **data})
 
 
 def _read_gml(path: Path) -> nx.Graph:
