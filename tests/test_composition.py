@@ -188,12 +188,24 @@ def test_an_experiment_may_be_a_sweep(tmp_path: Path, monkeypatch: pytest.Monkey
     assert seeds == [1, 2]
 
 
-def test_a_number_for_a_truth_value_in_an_experiments_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "experiment").mkdir()
-    file = tmp_path / "experiment/mine.yaml"
-    words = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("experiment=mine", "# @package _global_\nruntime: {pace: VALUE}\n"),
+        ("+runtime=mine", "pace: VALUE\n"),
+        ("+own=mine", "# @package runtime\npace: VALUE\n"),
+        ("+own/deep@runtime=mine", "pace: VALUE\n"),
+    ],
+)
+def test_a_number_for_a_truth_value_in_a_users_file_is_refused(
+    word: str, text: str, tmp_path: Path
+) -> None:
+    group = word.strip("+").partition("=")[0].partition("@")[0]
+    (tmp_path / group).mkdir(parents=True)
+    file = tmp_path / group / "mine.yaml"
+    words = [f"hydra.searchpath=[file://{tmp_path}]", word]
     for value, allowed in (("2", False), ("-3", False), ("1", True), ("false", True)):
-        file.write_text(f"# @package _global_\nruntime: {{pace: {value}}}\n")
+        file.write_text(text.replace("VALUE", value))
         if allowed:
             assert composing.compose(words)[0].runtime.pace is (value == "1")
             continue

@@ -35,7 +35,7 @@ from yaml import YAMLError
 
 from geomx.config.composition import (
     check_choice,
-    check_experiment_file,
+    check_own_files,
     composed,
     initialised,
     read_words,
@@ -310,7 +310,7 @@ def _experiment(
         for key, node in config.items()
         if key != "hydra"
     }
-    check_experiment_file(runtime, content)
+    check_own_files(runtime, content)
     chosen = runtime.choices
     return build_experiment(content, chosen.sync, chosen.workload, overrides, registry)
 

@@ -26,12 +26,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import ConfigCompositionException
+from hydra.plugins.config_source import ConfigSource
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from geomx.errors import ConfigError
-from geomx.experiment.words import check_truths
+from geomx.experiment.words import at, check_truths
 from geomx.plugin.registration import LISTS
 from geomx.yaml_files import YamlError, read_yaml
 
@@ -96,28 +97,38 @@ def _check_files(folder: Path, overrides: Sequence[str]) -> None:
         group, _, names = override.lstrip("+").partition("=")
         for name in names.strip("[]").split(","):
             file = folder / group / f"{name}.yaml"
-            try:
-                if file.is_file():
-                    read_yaml(file)
-            except YamlError as error:
-                raise ConfigError(group, name, f"{file} {error}") from error
+            if file.is_file():
+                _content(file, group)
 
 
-def check_experiment_file(runtime: Any, content: Mapping[str, Any]) -> None:
-    """Check the file of the chosen experiment, if it is in a folder of the user's.
+def _content(file: Path, group: str) -> Any:
+    try:
+        return read_yaml(file)
+    except YamlError as error:
+        raise ConfigError(group, file.stem, f"{file} {error}") from error
+
+
+def check_own_files(runtime: Any, content: Mapping[str, Any]) -> None:
+    """Check the chosen files that are in a folder of the user's, of an experiment or any group.
 
     Args:
         runtime: Hydra's ``hydra.runtime``.
-        content: The values that Hydra has made of it and of the overrides, by key.
+        content: The values that Hydra has made of them and of the overrides, by key.
 
     Raises:
-        ConfigError: Hydra has made something else of one of its values.
+        ConfigError: Hydra has made something else of one of their values.
     """
-    name = runtime.choices.get("experiment")
-    folders = (Path(each.path) for each in runtime.config_sources if each.schema == "file")
-    for file in (folder / "experiment" / f"{name}.yaml" for folder in folders):
-        if name and file.is_file():
-            check_truths(read_yaml(file), content, file)
+    folders = [Path(each.path) for each in runtime.config_sources if each.schema == "file"]
+    for choice, chosen in runtime.choices.items():
+        group, _, place = choice.partition("@")
+        names = [chosen] if isinstance(chosen, str) else chosen or ()
+        for file in (folder / group / f"{name}.yaml" for folder in folders for name in names):
+            if file.is_file():
+                said = _content(file, group)
+                header = ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))
+                key = place or header["package"] or group.replace("/", ".")
+                key = "" if key == "_global_" else key
+                check_truths(said, at(content, key), file, key)
 
 
 def _refused(given: Namespace) -> str | None:

@@ -30,7 +30,7 @@ def check_words(overrides: Sequence[str], content: Mapping[str, Any]) -> None:
         key, _, value = override.lstrip("+").partition("=")
         if key in _NAMED and "".join(value.split()) == "{}":
             raise ConfigError(key, value, "sets no option; must be a name")
-        if _WHOLE.fullmatch(value) and _is_no_truth(int(value), _at(content, key)):
+        if _WHOLE.fullmatch(value) and _is_no_truth(int(value), at(content, key)):
             raise ConfigError(key, value, "must be true or false")
 
 
@@ -60,8 +60,13 @@ def _is_no_truth(number: Any, made: Any) -> bool:
     return numeric and number not in (0, 1) and isinstance(made, bool)
 
 
-def _at(content: Any, key: str) -> Any:
-    """Return the value of a dotted key; None if there is none."""
-    for name in key.split("."):
+def at(content: Any, key: str) -> Any:
+    """Return the value of a dotted key in tables; None if there is none.
+
+    Args:
+        content: The tables.
+        key: Names with dots between them; empty: all of `content`.
+    """
+    for name in key.split(".") if key else ():
         content = content.get(name) if isinstance(content, Mapping) else None
     return content
