@@ -213,6 +213,17 @@ def test_a_number_for_a_truth_value_in_a_users_file_is_refused(
             composing.compose(words)
 
 
+def test_an_unreadable_file_that_another_one_chooses_is_named(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    file = tmp_path / "experiment/low.yaml"
+    (tmp_path / "experiment/mine.yaml").write_text("defaults: [low]\n")
+    words = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]
+    for text, why in (("seed: 1\nseed: 2\n", "duplicate key"), ("seed: [\n", "expected")):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=rf"={file}: is not YAML: .*{why}.* at line 2"):
+            composing.compose(words)
+
+
 @pytest.mark.parametrize(
     "word", ["hydra.mode=MULTIRUN", "hydra/sweeper=basic", "+experiment=x", "++hydra.job.name=x"]
 )

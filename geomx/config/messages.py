@@ -27,6 +27,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
     ValidationError,
 )
+from yaml import MarkedYAMLError
 
 from geomx.config.groups import OF_FILES
 from geomx.errors import ConfigError, near
@@ -81,6 +82,10 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
         flag = "--config-name" if error.missing_cfg_file else "--config-path"
         name = error.missing_cfg_file or str(error).partition("'")[2].partition("'")[0]
         return ConfigError(flag, name, f"there is none; {_OWN_FILES}")
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if isinstance(error, MarkedYAMLError) and mark is not None:
+        where = f"{error.problem or error.context} at line {mark.line + 1}"
+        return ConfigError("configuration", mark.name, f"is not YAML: {where}")
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
     if isinstance(cause, OmegaConfBaseException):
         return _omegaconf(cause, error, overrides, registry)
