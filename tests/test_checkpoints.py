@@ -187,7 +187,10 @@ def test_rounds_are_counted_through_runs_that_were_killed(tmp_path: Path) -> Non
     begins = [f"network={file}", f"resume={tmp_path / 'first'}", f"hydra.run.dir={second}"]
     assert killed(second, 4, 0.0, *begins, *words, "iterations=70")
     assert killed(second, 20, 0.0, f"resume={second}")
+    second = second.rename(tmp_path / "moved")  # the state that it begins with is in there
     found = runner.run("mode=live", f"resume={second}")
+    told = json.loads((second / "durable/resumed.json").read_text())
+    assert told["checkpoint"] == str((second / "nodes/checkpoint.npz").resolve())
     assert first_step(found) == 10
     third = follow(second, tmp_path / "third", NETWORK, *TINY, "iterations=75")
     assert first_step(third) == 70

@@ -25,7 +25,7 @@ from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.native_parts import state_refusal
-from geomx.live.files import durable, experiment_file
+from geomx.live.files import checkpoint_file, durable, experiment_file
 from geomx.live.journal import opened
 from geomx.live.member import Member
 from geomx.live.restarts import begun
@@ -181,7 +181,7 @@ def begun_with(spec: Spec, folder: str, directory: Path) -> Spec:
     if spec.tensors is not None and sizes != expected:
         remedy = "choose its workload, with its options"
         raise ConfigError(KEY, folder, f"trained tensors of other sizes than this run: {remedy}")
-    path = directory / "nodes" / "checkpoint.npz"
+    path = checkpoint_file(directory)
     path.parent.mkdir(parents=True, exist_ok=True)
     checkpoint.write(path)
     tell(f"begins with {checkpoint.rounds} rounds of {folder}")

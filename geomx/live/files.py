@@ -30,6 +30,11 @@ def experiment_file(directory: Path) -> Path:
     return directory / "nodes" / "experiment.json"
 
 
+def checkpoint_file(directory: Path) -> Path:
+    """Return the path of what the run in `directory` begins with (`geomx.live.checkpoint`)."""
+    return directory / "nodes" / "checkpoint.npz"
+
+
 def script_file(directory: Path) -> Path:
     """Return the path of the command that workers started by hand run, if the run is a script's."""
     return directory / "nodes" / "script.txt"

@@ -30,7 +30,7 @@ from geomx.live.descriptors import readable
 from geomx.live.diagnosis import Unjoined, Unleft, culprit, last_words
 from geomx.live.emulation import inside, place
 from geomx.live.exit_status import DONE
-from geomx.live.files import experiment_file, stem
+from geomx.live.files import checkpoint_file, experiment_file, stem
 from geomx.live.files import path as file_of
 from geomx.live.forks import Fork, ForkServer
 from geomx.live.held_ports import HeldPorts
@@ -74,7 +74,10 @@ class Job:
     ) -> None:
         self._resumption = resumption
         self._usage_file = directory / "nodes" / "usage"
-        self.spec = dataclasses.replace(spec, usage_file=str(self._usage_file.resolve()))
+        checkpoint = str(checkpoint_file(directory).resolve()) if spec.checkpoint else ""
+        self.spec = dataclasses.replace(
+            spec, usage_file=str(self._usage_file.resolve()), checkpoint=checkpoint
+        )
         self.directory = directory
         self.command = list(command)
         # Addresses in network namespaces are not loopback, but no other machine can reach them.
@@ -249,7 +252,10 @@ class Job:
         self._usage_file.write_bytes(bytes(usage_file_bytes(self.spec.cluster)))
         self._ports = HeldPorts(resumption.addresses)
         moved = dataclasses.replace(
-            resumption, addresses=self._ports.addresses, usage_file=self.spec.usage_file
+            resumption,
+            addresses=self._ports.addresses,
+            usage_file=self.spec.usage_file,
+            checkpoint=self.spec.checkpoint,
         )
         moved.write(self.directory / "durable")
         self._address = moved.addresses[scheduler.name]

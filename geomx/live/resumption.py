@@ -27,11 +27,13 @@ class Resumption:
         ahead_s: Seconds that the clock of the run is ahead of `time.monotonic`.
         addresses: ``host:port`` of every node, by name; none in a run that was not killed.
         usage_file: As for `Spec`.
+        checkpoint: Likewise.
     """
 
     ahead_s: float = 0.0
     addresses: dict[str, str] = field(default_factory=dict)
     usage_file: str = ""
+    checkpoint: str = ""
 
     @classmethod
     def beside(cls, journal: Path) -> Resumption:
@@ -47,4 +49,8 @@ class Resumption:
 
     def moved(self, spec: Spec) -> Spec:
         """Return the experiment `spec`, whose folder may have been moved since."""
-        return dataclasses.replace(spec, usage_file=self.usage_file or spec.usage_file)
+        return dataclasses.replace(
+            spec,
+            usage_file=self.usage_file or spec.usage_file,
+            checkpoint=self.checkpoint or spec.checkpoint,
+        )
