@@ -134,7 +134,24 @@ def test_folders_without_a_run_to_continue_are_refused(tmp_path: Path) -> None:
     assert "is complete" in refused(f"resume={tmp_path}")
     for damaged in ("", '{"schema": 1, "aborted"', "[1, 2]"):
         summary.write_text(damaged)
-        assert f"{summary} is damaged: " in refused(f"resume={tmp_path}", "mode=live")
+        said = refused(f"resume={tmp_path}", "mode=live")
+        assert f"{summary} is damaged: " in said
+        assert said.endswith("; delete that file")
+
+
+def test_a_script_is_warned_that_the_options_of_the_other_run_are_unknown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "durable").mkdir()
+    words = [f"resume={tmp_path}", "seed=3"]
+    assert resume.words_of(words) == words
+    assert f"resume={tmp_path} has no summary.json: options not" in capfd.readouterr().err
+    (tmp_path / "summary.json").write_text('{"words": ["+sync=x", "seed=2"]}')
+    assert resume.words_of(words) == ["+sync=x", *words]
+    assert capfd.readouterr().err == ""
+    (tmp_path / "summary.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"delete that file, and give the options of the run"):
+        resume.words_of(words)
 
 
 def test_a_sweep_cannot_be_resumed() -> None:

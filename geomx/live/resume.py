@@ -23,6 +23,7 @@ from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.plugin.registry import Registry
 from geomx.results.files import read_json
+from geomx.terminal.log import tell
 from geomx.workload import Layer
 
 PAUSE_S = 0.01
@@ -93,7 +94,11 @@ def words_of(overrides: Sequence[str]) -> list[str]:
     given = {_key(override): override.partition("=")[2] for override in overrides}
     if KEY not in given or "network" in given:
         return list(overrides)
-    had = [str(word) for word in _summary(Path(given[KEY])).get("words", ())]
+    directory = Path(given[KEY])
+    summary = _summary(directory, ", and give the options of the run that you want to keep")
+    if not summary and (directory / "durable").is_dir():
+        tell(f"resume={directory} has no summary.json: options not given have defaults", "warning")
+    had = [str(word) for word in summary.get("words", ())]
     own = {*given, KEY}
     kept = [word for word in had if _key(word) not in own and not _key(word).startswith("hydra.")]
     return [*kept, *overrides]
@@ -168,8 +173,7 @@ def _key(override: str) -> str:
 def _plain(text: str) -> dict[str, Any]:
     """An experiment without what depends on the place of its folder."""
     fields = dict(json.loads(text))
-    fields.pop("usage_file", None)
-    return fields
+    return {key: value for key, value in fields.items() if key not in ("usage_file", "checkpoint")}
 
 
 def _recorded(directory: Path) -> bool:
@@ -181,8 +185,12 @@ def _recorded(directory: Path) -> bool:
         return True
 
 
-def _summary(directory: Path) -> dict[str, Any]:
+def _summary(directory: Path, also: str = "") -> dict[str, Any]:
     """Read what a run was; empty if it has not said so.
+
+    Args:
+        directory: Of the run.
+        also: What else to do where the file is damaged.
 
     Raises:
         ConfigError: The file is damaged, as after a power cut; the run can do without it.
@@ -193,8 +201,7 @@ def _summary(directory: Path) -> dict[str, Any]:
         return {}
     except (OSError, GeomxError) as error:
         why = str(error).partition("; ")[0]
-        remedy = f"{why}; delete that file, and give the options of the run that you want to keep"
-        raise ConfigError(KEY, directory, remedy) from error
+        raise ConfigError(KEY, directory, f"{why}; delete that file{also}") from error
 
 
 def _check_words(overrides: Sequence[str], given: str, summary: dict[str, Any]) -> None:
