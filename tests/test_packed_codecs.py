@@ -158,7 +158,7 @@ def test_slicers_and_slices_of_p3_keep_chunks_whole(tmp_path: Path) -> None:
     [
         ((2, "u1", 12), "item per 12 rows, no multiple of 8"),
         ((3, "u1", 16), "promises 3 items of .*, not one per 16 rows of 32"),
-        ((2, "u1", 16), "bytes, layout promised|bits, which layout did not promise"),
+        ((2, "u1", 16), "bytes, layout promised|which layout did not promise"),
     ],
 )
 def test_a_wrong_layout_is_named(layout: tuple[Any, ...], words: str) -> None:
@@ -166,6 +166,27 @@ def test_a_wrong_layout_is_named(layout: tuple[Any, ...], words: str) -> None:
     codec.layout = lambda spec: {"chunks": layout}
     with pytest.raises(PluginError, match=words):
         laws.made([codec], 32, "accel bad: geomx_codec").encode(np.ones(32, "f4"))
+
+
+@pytest.mark.parametrize("made", ["u1", "i1", "?"])
+def test_arrays_are_of_the_type_that_the_layout_promised(made: str) -> None:
+    """Others of the same width would be decoded as other numbers."""
+
+    class Whole:
+        whole, survives_holes = frozenset[str](), True
+
+        def layout(self, spec: Any) -> Any:
+            return {"steps": (spec["values"][0], np.int8)}
+
+        def encode(self, parts: Any) -> Any:
+            return {"steps": parts["values"].astype(made)}
+
+    codec = laws.made([Whole()], 8, "accel bad: geomx_codec")
+    if made == "i1":
+        assert codec.encode(np.full(8, -3, "f4"))
+        return
+    with pytest.raises(PluginError, match=r'produced "steps" of .*, which layout did not promise'):
+        codec.encode(np.full(8, -3, "f4"))
 
 
 # ---- lowbit, sparseloco, demo ----
