@@ -19,6 +19,7 @@ from geomx.experiment.experiment import Experiment
 from geomx.plugin.wan import WanConnection, WanEdge, WanModel
 from geomx.scenario.places import Edge
 from geomx.scenario.programs import SUFFIX, function_of
+from geomx.sim import numbers
 from geomx.sim.clock import Clock
 from geomx.sim.reference.model import ReferenceModel
 from geomx.sim.world.calling import called
@@ -191,4 +192,5 @@ class Wire:
 
     def rate(self, connection: WanConnection, bytes_per_s: float) -> None:
         """See `geomx.plugin.wan.Wire.rate`."""
-        self._fabric.set_rate(connection.number, bytes_per_s, self.env.now)
+        rate = numbers.number("bytes_per_s", bytes_per_s, lambda given: given >= 0, "0 or more")
+        self._fabric.set_rate(connection.number, rate, self.env.now)

@@ -87,6 +87,10 @@ def test_files_that_end_the_process_are_refused(tmp_path: Path, option: str) -> 
             "        self.wire.left(connection); self.wire.left(connection)",
             r"Mine: wire.left of the connection .* -> .* has no message to end; the model must",
         ),
+        (
+            "def start(self, connection, size): self.wire.rate(connection, -1.0)",
+            r"WAN model Mine.start .*bytes_per_s=-1.0: must be 0 or more",
+        ),
     ],
 )
 def test_wan_models_that_fail_are_named(tmp_path: Path, body: str, sentence: str) -> None:
