@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import geomx
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, PluginError
 from geomx.limits import rules
 from geomx.plugin.registry import Registry
 from geomx.plugin.tracking import TrackedRun, Tracker
@@ -25,6 +25,7 @@ from geomx.results.recorder import Recorder
 from geomx.testing.worlds import build, cluster
 from geomx.tracking.begin import parameters
 from geomx.tracking.following import AHEAD, Following, means
+from tests.laws import registry_with
 
 
 class Notes(Tracker):
@@ -51,6 +52,24 @@ def row(iteration: int, end_s: float, loss: float | None = None) -> dict[str, An
         "iteration": iteration, "start_s": end_s - 2, "wait_s": 0.5, "end_s": end_s, "samples": 8,
         "loss": loss,
     }  # fmt: skip
+
+
+def test_trackers_answer_no_hooks_that_nodes_of_a_live_run_ask() -> None:
+    """They do not know the trackers, so a simulation would not be what runs live."""
+
+    class Observer:
+        @geomx.hookimpl
+        def geomx_track(self, run: TrackedRun) -> Tracker:
+            return Notes()
+
+        @geomx.hookimpl
+        def geomx_events(self, events: Any) -> None:
+            events.subscribe(print)
+
+    registry = registry_with(both=("track", Observer()), other=("accel", Observer()))
+    with pytest.raises(PluginError, match=r"track both: .* that answers geomx_events as accel"):
+        registry.select(None, track=[("both", {})])
+    assert registry.select(None, [("other", {})]).answers("geomx_track")
 
 
 def test_means_are_those_over_all_workers() -> None:

@@ -45,6 +45,9 @@ ANSWERS = {
     "geomx_wan_model": ("WanModel",),
 }
 
+OF_TRACKERS = ("geomx_track", "geomx_validate")
+"""What a plugin of the kind ``track`` answers: hooks that no node of a live run asks."""
+
 PARTS = {"geomx_codec": "codec", "geomx_slicer": "slicer", "geomx_optimizer": "optimizer"}
 """Hooks that return parts of the data path, and the kind of part."""
 
@@ -150,6 +153,22 @@ def check_instance(plugin: Any, label: str) -> None:
         name = plugin.__name__
         remedy = f"it must return an instance, such as {name}(config)"
         raise PluginError(f"{label}: its factory returned the class {name}; {remedy}")
+
+
+def check_tracker(plugin: Any, label: str) -> None:
+    """Check that a tracker answers no hook that the nodes of a live run, which lack it, ask too.
+
+    Args:
+        plugin: The tracker's object.
+        label: The tracker, as named in errors.
+
+    Raises:
+        PluginError: It answers one.
+    """
+    for name, _ in _candidates(plugin):
+        if name in hooks() and name not in OF_TRACKERS:
+            remedy = f"register a plugin that answers {name} as accel"
+            raise PluginError(f"{label}: trackers answer {' and '.join(OF_TRACKERS)}; {remedy}")
 
 
 def _candidates(plugin: Any) -> Iterator[tuple[str, bool]]:

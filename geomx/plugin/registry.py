@@ -35,6 +35,7 @@ from geomx.plugin.api import check_version
 from geomx.plugin.calling import (
     admit,
     call,
+    check_tracker,
     one_line,
 )
 from geomx.plugin.composition import extended, part_of
@@ -264,7 +265,10 @@ class Registry:
             PluginError: A plugin breaks a rule.
         """
         chosen = [self._build("sync", "sync", sync or (DEFAULT_SYNC, {}))]
-        return Selection([*chosen, *self._listed("accel", accel)], self._listed("track", track))
+        trackers = self._listed("track", track)
+        for built in trackers:
+            check_tracker(built.instance, built.label)
+        return Selection([*chosen, *self._listed("accel", accel)], trackers)
 
     def _listed(self, kind: str, choices: Sequence[Choice]) -> list[Built]:
         names = [name for name, _ in choices]
