@@ -330,6 +330,31 @@ def test_a_codec_that_breaks_a_law_is_found(codec: type, words: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_tracker_that_fails_is_found() -> None:
+    class Plugin:
+        """A plugin that follows runs."""
+
+        def __init__(self, server: bool) -> None:
+            self.server = server
+
+        @geomx.hookimpl
+        def geomx_track(self, run: Any) -> Any:
+            class Tracker(geomx.Tracker):
+                server = self.server
+
+                def end(self, summary: Any) -> None:
+                    assert self.server, "no answer"
+
+            return Tracker()
+
+    registry = registry_with(good=("track", Plugin(True)), bad=("track", Plugin(False)))
+    check_plugin("good", registry=registry)
+    with pytest.raises(CheckFailed) as caught:
+        check_plugin("bad", registry=registry, modes=["sim"])
+    assert "expected no failure, got geomx_track failed, and follows" in str(caught.value)
+
+
+@pytest.mark.slow
 def test_geomx_check_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "tiny", "--modes", "sim"]) == 0
     assert "tiny: all" in capsys.readouterr().out

@@ -13,7 +13,8 @@ from geomx.testing.finding import Finding
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("name", help="of the plugin")
-    parser.add_argument("--kind", help="accel, sync, workload or network, if there are several")
+    kinds = "accel, sync, track, workload or network"
+    parser.add_argument("--kind", help=f"{kinds}, if there are several")
     parser.add_argument("--modes", default="sim,live", help="sim, live or sim,live")
     parser.add_argument("--seed", type=int, default=0, help="seed of all random values")
 

@@ -52,7 +52,8 @@ def check_plugin(
 
     Args:
         name: Name of the plugin, as on the command line.
-        kind: ``accel``, ``sync``, ``workload`` or ``network``, if the name alone is ambiguous.
+        kind: ``accel``, ``sync``, ``track``, ``workload`` or ``network``, if the name alone is
+            ambiguous.
         modes: ``sim``, ``live`` or both: how runs with the plugin are made. Live ones start
             processes and take seconds. Laws about its options and answers need no run.
         seed: Seed of all random values; a failure names it and repeats with it.
@@ -134,7 +135,9 @@ def _laws(
 def _documented(plugin: Plugin) -> Law:
     def law() -> None:
         if len(plugin.summary.split()) < 3:
-            raise Broken("the first line of its docstring", "a sentence", repr(plugin.summary))
+            raise Broken(
+                "the first line of its docstring", "three words or more", repr(plugin.summary)
+            )
 
     return law
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ class Runs:
         mine: dict[str, Any] = {"seed": self._seed}
         if kind == "accel":
             mine["accel"] = [self._choice, *changes.pop("accel", ())]
+        elif kind == "track":
+            mine["track"] = dict([self._choice])
         elif kind == "network":
             mine["network"] = {"plugin": self._choice[0], **self._choice[1]}
             changes.pop("network", None)
@@ -70,6 +73,10 @@ class Runs:
 
     def laws(self, modes: tuple[str, ...]) -> Laws:
         """Yield the laws of whole runs in the requested modes."""
+        if self._plugin.kind == "track":
+            for mode in modes:
+                yield f"it follows a run to its end, {mode}", partial(self._follows, mode)
+            return
         if "sim" in modes:
             yield "two simulations of a run are bit-identical", self._repeats
             yield "sizes alone cause the same traffic as real gradients", self._promises
@@ -79,6 +86,15 @@ class Runs:
         simulated_only = answers("geomx_scenario") or answers("geomx_wan_model")
         if "live" in modes and not simulated_only:
             yield "a live run has the predicted traffic, and learns", self._live
+
+    def _follows(self, mode: str) -> None:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            self._run(mode=mode, network=SMALLEST, iterations=4, evaluate_every=2)
+        label = f"{self._plugin.kind} {self._plugin.name}: "
+        failed = [str(each.message) for each in told if str(each.message).startswith(label)]
+        if failed:
+            raise Broken("", "no failure", failed[0].removeprefix(label))
 
     def _repeats(self) -> None:
         again = self._run()
