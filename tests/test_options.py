@@ -176,6 +176,44 @@ class Part:
         self.config = config
 
 
+@dataclass(frozen=True)
+class Inner:
+    depth: int = 1
+    side: typing.Literal["left", "right"] = "left"
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Options of which Hydra has no types."""
+
+    way: typing.Literal["up", "down"] = "up"
+    inner: Inner = Inner(depth=2)
+    pair: tuple[int, str] = (1, "a")
+
+    def __post_init__(self) -> None:
+        if self.inner.depth > 9:
+            raise ConfigError("inner.depth", self.inner.depth, "must be 9 or less")
+
+
+def test_options_within_options_can_be_set_whatever_their_types(tmp_path: Path) -> None:
+    registry = registered(("outer", Outer, Part))
+    for module in ("geomx.plugins", "geomx.workloads"):
+        registry.load(module)
+    words = ["workload=tiny", "+accel=[outer]"]
+    made, _ = compose([*words, "accel.outer.inner.side=right"], registry, tmp_path)
+    inner = {"depth": 2, "side": "right"}
+    assert made.selection.accel[0][1] == {"way": "up", "inner": inner, "pair": (1, "a")}
+    for word, sentence in (
+        ("inner.depth=10", "inner.depth=10: must be 9 or less"),
+        ("inner.side=top", "inner.side=top: must be one of left, right"),
+        ("inner=3", "inner=3: must be a table, {OPTION: VALUE}"),
+        ("pair=[1]", "pair=[1]: must be a list of 2: a whole number, text"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            compose([*words, f"accel.outer.{word}"], registry)
+        assert str(caught.value) == f"accel.outer.{sentence}"
+
+
 def registered(*plugins: tuple[Any, ...]) -> Registry:
     registry = Registry()
 

@@ -100,10 +100,18 @@ def _node(config: type) -> Any:
         for field in dataclasses.fields(config):
             made = field.default_factory
             default = field.default if made is dataclasses.MISSING else made()
-            defaults[field.name] = "???" if default is dataclasses.MISSING else default
+            defaults[field.name] = "???" if default is dataclasses.MISSING else _untyped(default)
         return OmegaConf.create(defaults)
     _thaw(node)
     return node
+
+
+def _untyped(default: Any) -> Any:
+    """Return a default with tables in place of dataclasses, at any depth of these."""
+    if not dataclasses.is_dataclass(default):
+        return default
+    fields = dataclasses.fields(default)
+    return {field.name: _untyped(getattr(default, field.name)) for field in fields}
 
 
 def _thaw(node: Any) -> None:

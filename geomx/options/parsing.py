@@ -114,8 +114,10 @@ def words_of(text: str, key: str) -> list[str]:
 
 def prefixed(error: ConfigError, config: type, prefix: str) -> ConfigError:
     """Return `error` with its key under `prefix`, if a plugin named its option without it."""
-    if error.key in {field.name for field in dataclasses.fields(config)}:
-        return ConfigError(dotted(prefix, error.key), error.value, error.remedy)
+    name, _, inside = error.key.partition(".")
+    for field in dataclasses.fields(config):
+        if field.name == name and (not inside or dataclasses.is_dataclass(field.default)):
+            return ConfigError(dotted(prefix, error.key), error.value, error.remedy)
     return error
 
 
@@ -236,8 +238,12 @@ def _text(hint: Any) -> str:
         return "one of " + ", ".join(member.name for member in hint)
     if isinstance(hint, type) and issubclass(hint, PurePath):
         return "a path"
+    if dataclasses.is_dataclass(hint):
+        return "a table, {OPTION: VALUE}"
     if dict in (hint, typing.get_origin(hint)):
         return "a table, {NAME: VALUE}"
+    if typing.get_origin(hint) is tuple and arguments[-1] is not Ellipsis:
+        return f"a list of {len(arguments)}: {', '.join(map(_text, arguments))}"
     if typing.get_origin(hint) in (list, tuple):
         return "a list of " + _text(arguments[0]).removeprefix("a ").removeprefix("an ") + "s"
     return getattr(hint, "__name__", str(hint))
