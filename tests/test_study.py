@@ -22,6 +22,7 @@ from geomx.config import compose
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.options.schema import StudyOptions
+from geomx.pages.commands import repeating
 from geomx.pages.comparison import Comparison, Entry
 from geomx.plugin.registration import DEFAULT_SYNC
 from geomx.plugin.registry import Registry
@@ -363,6 +364,25 @@ def test_a_refused_job_of_a_sweep_is_a_row(
         assert "the job was refused: sync.k1=0: must be" in capfd.readouterr().err
     with pytest.raises(GeomxError, match=r"has no summary.json; the job was refused: sync.k1=0"):
         Results.load(tmp_path / "k0")
+
+
+def test_runs_with_files_of_the_users_can_be_repeated(tmp_path: Path) -> None:
+    """By their words alone, as variants of studies and changes of explanations are made."""
+    folder = tmp_path / "my own files"
+    (folder / "experiment").mkdir(parents=True)
+    text = "# @package _global_\nruntime: {pace: false}\n"
+    (folder / "experiment/mine.yaml").write_text(text)
+    (folder / "experiment/some.yaml").write_text(text + "study: {variants: [seed=1]}\n")
+    own = ["--config-dir", str(folder), *QUICK]
+    assert cli.run([*own, "experiment=some", "study.jobs=1", "hydra.run.dir=studied"]) == cli.DONE
+    rows = json.loads(Path("studied/study.json").read_text())["variants"]
+    assert [row["status"] for row in rows] == ["done", "done"]
+    places = [BASIC, "hydra.sweep.dir=swept"]
+    assert cli.run(["-m", *own, *places, "experiment=mine", "seed=1"]) == cli.DONE
+    for place in ("studied/seed_1", "swept/0"):
+        words = json.loads(Path(place, "summary.json").read_text())["words"]
+        again, _ = compose.compose(repeating(words))
+        assert (again.runtime.pace, again.seed) == (False, 1)
 
 
 def test_a_sweep_of_refused_jobs_leaves_a_report(

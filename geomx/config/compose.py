@@ -192,12 +192,13 @@ def main(
         Exception: Raised by `job`.
     """
     registry = Registry.discover()
-    flags, plain, prints = read_words(overrides)
+    flags, plain, prints, searched = read_words(overrides)
 
     def task(config: Any) -> None:
         run = HydraConfig.get()
         sweep = run.mode == RunMode.MULTIRUN
         typed = [as_typed(word) for word in run.overrides.task] if sweep else plain
+        typed = [*typed, *(word for word in searched if word not in typed)]
         directory = Path(run.runtime.output_dir)
         chosen: Any = run.runtime.choices
         plugins = [str(chosen.sync), *map(str, config.accel)]

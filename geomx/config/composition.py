@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from argparse import Namespace
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
@@ -34,6 +35,7 @@ from omegaconf.errors import OmegaConfBaseException
 from geomx.errors import ConfigError
 from geomx.experiment.words import at, check_truths
 from geomx.plugin.registration import LISTS
+from geomx.results.words import SEARCHED, key_of
 from geomx.yaml_files import YamlError, read_yaml
 
 CONF = "geomx.conf"
@@ -54,11 +56,14 @@ class Words(NamedTuple):
         flags: Hydra's flags, with their values.
         plain: The overrides.
         prints: Whether a flag has something printed, such as ``--help``, and nothing run.
+        searched: Overrides by which another run finds the user's files, those of ``--config-dir``
+            too: without them, what this one chooses there would be unknown to it.
     """
 
     flags: list[str]
     plain: list[str]
     prints: bool
+    searched: list[str]
 
 
 def read_words(words: Sequence[str]) -> Words:
@@ -84,7 +89,19 @@ def read_words(words: Sequence[str]) -> Words:
     left = list(given.overrides)
     flags = [word for word in words if not (left and word == left[0] and left.pop(0))]
     shown = given.help, given.hydra_help, given.cfg, given.info, given.shell_completion
-    return Words(flags, list(given.overrides), any(shown))
+    searched = [word for word in given.overrides if key_of(word) == SEARCHED]
+    if given.config_dir and not searched:
+        searched = [_searching(Path(given.config_dir).absolute())]
+    return Words(flags, list(given.overrides), any(shown), searched)
+
+
+def _searching(folder: Path) -> str:
+    """Return the override that has Hydra look for files in a folder, as ``--config-dir`` does."""
+    place = f"file://{folder}"
+    if not re.fullmatch(r"[\w./:-]+", place, re.ASCII):
+        escaped = re.sub(r'(["\\])', r"\\\1", place).replace("${", r"\${")
+        place = f'"{escaped}"'
+    return f"{SEARCHED}=[{place}]"
 
 
 def _check_files(folder: Path, overrides: Sequence[str]) -> None:

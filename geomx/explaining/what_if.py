@@ -28,7 +28,8 @@ from geomx.network.named import network_names
 from geomx.plugin.registry import Registry
 from geomx.results.files import write_network
 from geomx.results.results import Results
-from geomx.study.variants import Variant, carry_out, key_of
+from geomx.results.words import key_of, of_one_run
+from geomx.study.variants import Variant, carry_out
 from geomx.terminal.progress import progress
 
 MOST_EDGES = 3
@@ -162,7 +163,8 @@ def outcomes(
     kept = [
         override
         for override in _overrides(run, registry)
-        if key_of(override).split(".")[0] not in ("hydra", *(script and ["workload"]))
+        if not of_one_run(override)
+        and not (script and key_of(override).split(".")[0] == "workload")
     ]
     base = _replaced(kept, ("mode=sim", "numerics=false", *script))
     lines = {Change("as it is", ()): base}

@@ -23,6 +23,7 @@ from geomx.live.resumption import Resumption
 from geomx.live.spec import Spec
 from geomx.plugin.registry import Registry
 from geomx.results.files import read_json
+from geomx.results.words import of_one_run
 from geomx.terminal.log import tell
 from geomx.workload import Layer
 
@@ -100,7 +101,7 @@ def words_of(overrides: Sequence[str]) -> list[str]:
         tell(f"resume={directory} has no summary.json: options not given have defaults", "warning")
     had = [str(word) for word in summary.get("words", ())]
     own = {*given, KEY}
-    kept = [word for word in had if _key(word) not in own and not _key(word).startswith("hydra.")]
+    kept = [word for word in had if _key(word) not in own and not of_one_run(word)]
     return [*kept, *overrides]
 
 

@@ -29,7 +29,7 @@ from geomx.planning.report import Plan
 from geomx.planning.search import search
 from geomx.plugin.registration import DEFAULT_SYNC
 from geomx.plugin.registry import Registry
-from geomx.study.variants import key_of
+from geomx.results.words import key_of, of_one_run
 
 OWN = "is chosen by the plan; plan.{0}=[NAME,NAME] narrows the choice"
 REFUSED = {
@@ -58,7 +58,9 @@ def make(overrides: Sequence[str], begun: Callable[[Path], None] = lambda direct
     base, directory = compose([*kept, f"sync={DEFAULT_SYNC}", "accel=[]"], plans=True)
     begun(directory)
     kept = [
-        override for override in kept if key_of(override).split(".")[0] not in ("hydra", "study")
+        override
+        for override in kept
+        if key_of(override).split(".")[0] != "study" and not of_one_run(override)
     ]
     if base.study is not None:
         kept.append("study=null")

@@ -25,7 +25,7 @@ from geomx.options.schema import PlanOptions
 from geomx.plugin.registration import DEFAULT_SYNC, Plugin
 from geomx.plugin.registry import Registry
 from geomx.plugin.selection import Selection
-from geomx.study.variants import key_of
+from geomx.results.words import key_of
 
 Setting = tuple[str, Any]
 """An option's key on the command line (``sync.k1``) and its value."""

@@ -31,7 +31,8 @@ from geomx.planning.alone import Alone
 from geomx.planning.candidates import BASELINE, Candidate, Space, replaced
 from geomx.planning.outcome import HELD, LIVE_HELD, Outcome, Standing, mean
 from geomx.results.results import Results
-from geomx.study.variants import Variant, carry_out, finished, key_of
+from geomx.results.words import key_of
+from geomx.study.variants import Variant, carry_out, finished
 from geomx.terminal.progress import progress
 
 KEPT = 5

@@ -29,8 +29,8 @@ from geomx.planning.report import SCHEMA
 from geomx.plugin.calling import one_line
 from geomx.results.files import write_json
 from geomx.results.results import Results
+from geomx.results.words import key_of
 from geomx.runner import simulate_command
-from geomx.study.variants import key_of
 from geomx.terminal import units
 from geomx.terminal.log import say
 from geomx.version import __version__

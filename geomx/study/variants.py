@@ -39,6 +39,7 @@ from geomx.plugin.registry import Registry
 from geomx.results.refusals import NOTE as REFUSED
 from geomx.results.refusals import Refusal
 from geomx.results.results import Results
+from geomx.results.words import key_of, of_one_run
 from geomx.runner import check, execute
 from geomx.terminal.progress import progress, quiet
 from geomx.version import __version__
@@ -231,7 +232,7 @@ def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> li
     base = [
         override
         for override in overrides
-        if key_of(override).split(".")[0] not in ("hydra", "study")
+        if key_of(override).split(".")[0] != "study" and not of_one_run(override)
     ]
     baseline = words_of(options.baseline, "study.baseline")
     if not all("=" in word or word.startswith("~") for word in baseline):
@@ -377,8 +378,3 @@ def _name(own: Sequence[str], summary: Mapping[str, Any] | None) -> str:
         sync, names = summary["sync"]["name"], [item["name"] for item in summary["accel"]]
     shown = f"{sync} + {', '.join(names)}" if names else sync
     return " ".join([shown, *(f"{key}={value}" for key, value in said.items())])
-
-
-def key_of(override: str) -> str:
-    """Return the key of an override: ``sync`` for ``+sync=x``."""
-    return override.partition("=")[0].lstrip("+~")
