@@ -90,7 +90,16 @@ class Watches:
         pass
 
 
+class Acts(Codes):
+    """Encodes nothing, but acts on simulations."""
+
+    @geomx.hookimpl
+    def geomx_scenario(self, world: Any) -> None:
+        pass
+
+
 REGISTRY = registry_with(
+    acts=("accel", Acts()),
     packed=("accel", Codes(Packed())),
     half=("accel", Codes(Half())),
     nowhere=("accel", Codes()),
@@ -161,6 +170,7 @@ def test_a_plugin_that_changes_nothing_causes_a_warning(
         (["half", SMALL_BLOCKS], {}),
         (["places"], {}),
         (["watches"], {}),
+        (["acts"], {}),
         (["tsengine"], APART),  # it works inside parties
     ],
     ids=str,

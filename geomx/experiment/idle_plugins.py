@@ -262,5 +262,6 @@ _WAYS: dict[str, Callable[[_Looking, str], str | None]] = {
     "geomx_partitioner": _Looking.partitions,
     "geomx_placement": _Looking.places,
     "geomx_wan_model": lambda looking, label: None,
+    "geomx_scenario": lambda looking, label: None,
 }
 """The check of each hook; fast ones first."""

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 from geomx.cluster import Cluster, Link, NodeSpec
 from geomx.errors import ConfigError, PluginError
 from geomx.plugin.calling import (
-    ANSWERS,
     admit,
     call,
     check_answer,
     check_instance,
     has_hook,
+    hooks,
     one_line,
 )
 from geomx.plugin.contracts import (
@@ -279,7 +279,7 @@ class Selection:
         decide = slice(1, 1 + len(self.accel))
         pairs = zip(self._chosen[decide], self._managers[decide], strict=True)
         return [
-            (built.label, [hook for hook in ANSWERS if has_hook(m, hook)]) for built, m in pairs
+            (built.label, [hook for hook in hooks() if has_hook(m, hook)]) for built, m in pairs
         ]
 
     def blamed(self, error: BaseException) -> PluginError | None:
