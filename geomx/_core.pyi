@@ -1331,8 +1331,10 @@ class Loop:
         Return notices of participation since the last call: (monotonic s, kind, names, key, shard, round, global round, workers, late, dropped); kinds: gone, back, moved, takes_part, partial.
         """
 
-    def close(self) -> None:
-        """End the thread and all connections. May be called repeatedly."""
+    def close(self, failed: str = '') -> None:
+        """
+        End the thread and all connections. May be called repeatedly. `failed`: the error of this process, in one line, for its peers; empty for none.
+        """
 
     def declare(self, key: int, elements: int, shards: Sequence[tuple[int, int, int, int]], name: str = '') -> None:
         """

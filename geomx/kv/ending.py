@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -30,13 +31,20 @@ def watch_exit() -> None:
         sys.exit = _exit
 
 
+def error() -> str:
+    """Return the error that ends the program, in one line; empty: none does. See `failing`."""
+    if (raised := getattr(sys, "last_value", None)) is not None:
+        return "".join(traceback.format_exception_only(raised)).strip().partition("\n")[0]
+    return f"exit status {_core.exit_status()}" if _core.exit_status() else ""
+
+
 def failing() -> bool:
     """Return whether the program ends by an uncaught exception, or an exit status that is not 0.
 
     True at the end of the program only. A `SystemExit` that the program catches is not its end, and
     one in another thread ends only that thread.
     """
-    return getattr(sys, "last_value", None) is not None or _core.exit_status() != 0
+    return error() != ""
 
 
 def _exit(status: object = None, /) -> NoReturn:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.kv.ending import at_end, failing, watch_exit
+from geomx.kv.ending import at_end, error, failing, watch_exit
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.store import TYPES, KVStore
 from geomx.live import access
@@ -160,7 +160,8 @@ def _close(member: Member, waits: LongWaits | None) -> None:
     """Close the loop of a member, and end its record."""
     if waits is not None:
         waits.end()
-    member.close()
+    lost = member.loop.failure() is not None
+    member.close("" if lost else error())
     if member.record is not None:
         failed = failing() or member.loop.failure() is not None
         member.record.close("lost" if _lost_another(member) else "failed" if failed else "done")

@@ -343,9 +343,9 @@ class Member(ScriptCalls):
             self.disturbances = Disturbances(self, [node.id for node in nodes])
             self.disturbances.start()
 
-    def close(self) -> None:
-        """Close the loop, and wait for the threads of this member that wait in it."""
-        self.loop.close()
+    def close(self, failed: str = "") -> None:
+        """Close the loop, and wait for threads that wait in it; tell peers the error, if any."""
+        self.loop.close(failed.strip().partition("\n")[0])
         if self.disturbances is not None:
             self.disturbances.end()
 

@@ -238,7 +238,7 @@ class Node:
         report: dict[str, Any] = {}
         if self._member is not None:
             loop = self._member.loop
-            self._member.close()
+            self._member.close(facts.get("reason", ""))
             self._tell_members()
             self._tell_refusals()
             self._tell_total(loop.stats()["refused_callers"])

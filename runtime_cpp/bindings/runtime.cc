@@ -291,14 +291,16 @@ REASON"), and failure() says the same; TimeoutError means that time was up.)")
            "Return notices of participation since the last call: (monotonic s, kind, names, key, shard, "
            "round, global round, workers, late, dropped); kinds: gone, back, moved, takes_part, partial.")
       .def("close",
-           [](Loop& self) {
+           [](Loop& self, const std::string& failed) {
              {
                nb::gil_scoped_release unlocked;
-               self.Close();
+               self.Close(failed);
              }
              ReleaseQueue::Instance().Release();
            },
-           "End the thread and all connections. May be called repeatedly.")
+           "failed"_a = "",
+           "End the thread and all connections. May be called repeatedly. `failed`: the error of this "
+           "process, in one line, for its peers; empty for none.")
       .def("declare", &Declare, "key"_a, "elements"_a, "shards"_a, "name"_a = "",
            "Declare a tensor and its shards: (offset, elements, global server, priority); messages call it "
            "`name`.")

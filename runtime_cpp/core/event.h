@@ -125,6 +125,10 @@ inline constexpr std::string_view kBrokeProtocol = "broke the protocol: ";
 
 // Prefix of the reason for which a process is told to end whose member was declared lost.
 inline constexpr std::string_view kTakenForLost = "it was declared lost: ";
+
+// Prefix of the reason for which a member is lost whose process has ended by an error of its own.
+inline constexpr std::string_view kFailed = "it failed: ";
+
 // The reason for which a member is lost of which a new process has joined.
 inline constexpr const char* kReplaced = "another process took its place";
 

@@ -169,7 +169,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void ReportEnded(const std::string& name, const std::string& reason);
   // Scheduler: declares to all that the members which are not connected have never joined.
   void GiveUpOnMissing(const std::string& why);
-  void BeginClose();
+  void BeginClose(std::string failed = {});  // peers are told what has `failed`
 
   std::vector<std::string> Missing() const;
   Report report() const;
@@ -370,6 +370,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   bool ready_ = false;
   std::optional<Time> started_;
   bool closing_ = false;
+  std::string failed_;  // why this process ends; empty: not by an error of its own
   Time close_deadline_ = kNever;
   bool restarted_at_the_end_ = false;  // the previous process had seen the run stop
 

@@ -140,8 +140,9 @@ void Driver::SayArrived(PeerLink& link) {
 
 // ---- silence, and the end --------------------------------------------------------------------
 
-void Driver::BeginClose() {
+void Driver::BeginClose(std::string failed) {
   if (closing_) return;
+  failed_ = std::move(failed);
   closing_ = true;
   close_deadline_ = Now() + kCloseTime;
   if (node_ && node_->stopped()) {  // disconnected peers must learn of it too
@@ -190,9 +191,9 @@ std::string Driver::NameOf(NodeId peer) const {
 
 // Tells the other end not to wait for another connection.
 void Driver::SayClosing(Session& session) {
-  Message closing;
-  closing.header.kind = Kind::kClosing;
+  Message closing = failed_.empty() ? ControlMessage(Kind::kClosing) : ControlMessage(Kind::kClosing, {failed_});
   closing.header.source = self_;
+  closing.header.payload_bytes = static_cast<std::uint32_t>(closing.payload.size());
   session.link->frames.Push(std::move(closing), 0, Now());
   session.link->frames.Write(session.fd.get(), session.tls.get(), kLastWords,
                              [](const Message&, Time) {});

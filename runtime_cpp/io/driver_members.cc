@@ -18,8 +18,10 @@ void Driver::ActOnMember(Event& event, Time now) {
     const Peer* peer = node_->FindPeer(event.peer);
     const bool stood_by = peer != nullptr && peer->role == Role::kStandby;
     const char* follows = stood_by ? "no node would take its server's place: " : "rounds complete without it: ";
-    Tell(back ? Severity::kInfo : Severity::kWarning,
-         event.text + (back ? joins : std::string(" is lost, ") + follows + event.reason));
+    // What follows from an error of its own is decided by what has started the process, if anything has.
+    const bool failed = event.reason.starts_with(kFailed);
+    const std::string lost = failed ? " is lost: " : std::string(" is lost, ") + follows;
+    Tell(back ? Severity::kInfo : Severity::kWarning, event.text + (back ? joins : lost + event.reason));
     if (back) status_.SetAddress(event.text, event.address);
   }
   if (event.kind == Event::Kind::kMoved) Moved(event);

@@ -31,10 +31,10 @@ Loop::~Loop() {
   if (thread_.joinable()) thread_.detach();
 }
 
-void Loop::Close() {
+void Loop::Close(const std::string& failed) {
   if (!state_.here()) return;  // a forked process leaves the node to its parent
   Driver& driver = state_->driver;
-  driver.Post([&driver] { driver.BeginClose(); });
+  driver.Post([&driver, failed] { driver.BeginClose(failed); });
   if (std::this_thread::get_id() == thread_id_) return;
   std::lock_guard lock(joining_);
   if (thread_.joinable()) thread_.join();

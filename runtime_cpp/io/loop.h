@@ -151,7 +151,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   // Ends the thread: queued control messages still leave (within half a second), then all
   // connections are closed. Peers see a loss unless the run was stopped or this node left. Does not
   // wait if called on the loop's own thread (by a callback that held the last reference).
-  void Close();
+  // With `failed` they are told that this process ends by this error of its own: one line.
+  void Close(const std::string& failed = {});
 
   // ---- a worker's verbs ----
   // `name`: the application's name of the key, for messages; empty: "key NUMBER".

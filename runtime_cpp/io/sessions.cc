@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "core/event.h"
+#include "core/member_list.h"
 
 namespace geomx::io {
 namespace {
@@ -295,9 +296,18 @@ void Sessions::Fill(Session& session, std::size_t bytes) {
     case FrameLink::Arrival::kNew: break;
   }
   if (frame.message.header.kind == Kind::kClosing) {
-    return CloseLink(*session.link, "connection closed");
+    return CloseLink(*session.link, WhyClosing(frame.message));
   }
   handler_.OnFrame(session, std::move(frame));
+}
+
+// The reason that a peer gives which closes its connections, if it gives one.
+std::string Sessions::WhyClosing(const Message& closing) {
+  std::vector<std::byte> scratch;
+  auto words = UnpackStrings(closing.payload.Contiguous(scratch), 1);
+  if (!words || !IsLine(words->front())) return "connection closed";
+  Shorten(words->front());
+  return std::string(kFailed) + words->front();
 }
 
 // The other end sends no messages, or of another version: calling again is useless.

@@ -256,6 +256,7 @@ class Sessions {
   ssize_t Receive(Session& session, std::span<std::byte> room, bool ahead);
   void Read(Session& session);
   void Fill(Session& session, std::size_t bytes);
+  static std::string WhyClosing(const Message& closing);
   void Garbage(Session& session);
   void Hello(Session& session, const Frame& frame);  // greeting.cc, with the next three
   void Proven(Session& session, const Frame& frame);
