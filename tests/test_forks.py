@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from geomx.config.compose import compose
-from geomx.errors import NodeLost
+from geomx.errors import GeomxError, NodeLost
 from geomx.live.fork_pool import kept
 from geomx.live.forks import Fork, ForkServer, command
 from geomx.live.launcher import run_experiment
@@ -102,6 +102,8 @@ def test_nodes_end_with_the_fork_server(place: Place) -> None:
     os.kill(int(words(forks[0].pid)[-1]), signal.SIGKILL)
     assert [fork.wait(WAIT_S) for fork in forks] == [-signal.SIGKILL] * 2
     assert gone(*[fork.pid for fork in forks])
+    with pytest.raises(GeomxError, match=r"starts the nodes was killed by SIGKILL, and its nodes"):
+        place.server.check()
     assert place.start("late").poll() == -signal.SIGKILL
 
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import IO, Any
 
+from geomx.errors import GeomxError
 from geomx.live.descriptors import readable
 from geomx.live.exit_status import FAILED
 from geomx.live.fork_pool import POOL, Program, circumstances
@@ -45,6 +46,7 @@ class ForkServer:
         self._program: Program | None = None
         self._socket: socket.socket | None = None  # the program's, until it or the run ends
         self._ended = False
+        self._status: int | None = None  # of the program, if it has ended before this
         self._unnamed: deque[Fork] = deque()  # nodes without a known process id, in order
         self._forks: dict[int, Fork] = {}
 
@@ -100,6 +102,18 @@ class ForkServer:
             self._lost()
         return True
 
+    def check(self) -> None:
+        """Check that the server runs, after `hear`.
+
+        Raises:
+            GeomxError: It has ended, and with it all nodes.
+        """
+        if self._status is not None:
+            how = f"ended with exit status {self._status}"
+            if self._status < 0:
+                how = f"was killed by {signal.Signals(-self._status).name}"
+            raise GeomxError(f"the process that starts the nodes {how}, and its nodes with it")
+
     def end(self) -> None:
         """Kill the server, its nodes, and the processes that they started.
 
@@ -141,6 +155,8 @@ class ForkServer:
     def _lost(self) -> None:
         """Handle the end of the server, and with it of all nodes."""
         self._socket = None
+        if self._program is not None and not self._ended:
+            self._status = self._program.process.wait()
         for fork in (*self._unnamed, *self._forks.values()):
             fork.returncode = -signal.SIGKILL
         self._unnamed.clear()

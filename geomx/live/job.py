@@ -164,12 +164,13 @@ class Job:
 
         Raises:
             NodeLost: A node failed; the error names the first one that did.
-            GeomxError: The emulated network has failed.
+            GeomxError: The emulated network, or the process that starts nodes, has failed.
         """
         self._place.watch()
         self._relay.look()
         for name, process in list(self._running.items()):
             status = process.poll()
+            self._forks.check()
             if status is not None:
                 del self._running[name]
                 self._take(name, status)
@@ -279,6 +280,7 @@ class Job:
             self._address = output.readline().decode().strip() if ready else ""
         if not self._address:
             self._wait(POLITE_S)
+            self._forks.check()
             raise NodeLost(node.name, last_words(self.directory, node.name) or "it did not start")
 
     def _start(self, node: NodeSpec) -> None:
