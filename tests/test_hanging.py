@@ -512,7 +512,7 @@ def test_a_script_whose_first_worker_sets_no_optimizer_is_named(
 
 
 DEEPER = """
-import sys
+import sys, threading
 import geomx.mxnet
 import mxnet as mx
 from mxnet import autograd, gluon
@@ -523,23 +523,30 @@ if store.global_rank == int(sys.argv[1]):
     net.add(gluon.nn.Dense(2, in_units=2))
 net.initialize()
 trainer = gluon.Trainer(net.collect_params(), "sgd", kvstore=store)
-for step in range(2):
-    with autograd.record():
-        loss = net(mx.nd.ones((1, 4))).sum()
-    loss.backward()
-    trainer.step(1)
-    loss.asscalar()
+def train():
+    for step in range(2):
+        with autograd.record():
+            loss = net(mx.nd.ones((1, 4))).sum()
+        loss.backward()
+        trainer.step(1)
+        loss.asscalar()
+if sys.argv[2] == "main":
+    train()
+else:
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
 """
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("rank", "thread"), [(0, "main"), (1, "main"), (1, "another")])
 def test_gluon_scripts_with_different_models_are_named(
-    rank: int, network_file: Build, tmp_path: Path
+    rank: int, thread: str, network_file: Build, tmp_path: Path
 ) -> None:
     """They wait in MXNet, for an operation of its engine."""
     said = rf"party{rank}/worker0 has initialised 2( and 1 more)?, and party{1 - rank}/worker0 has"
     with pytest.raises(GeomxError, match=said):
-        launch_script(DEEPER, network_file, tmp_path, str(rank))
+        launch_script(DEEPER, network_file, tmp_path, str(rank), thread)
 
 
 def test_a_lost_worker_does_not_hide_that_a_coordinator_says_nothing(

@@ -21,7 +21,7 @@ BUSY_SHARE = 0.1
 
 
 class EngineWait:
-    """Whether a script's main thread waits for MXNet's engine, and nothing computes meanwhile.
+    """Whether a script's training waits for MXNet's engine, and nothing computes meanwhile.
 
     The engine runs the operations that exchange tensors, and none that needs their values: a script
     that reads such a value waits in MXNet, which does not tell for what. If the process uses no
@@ -31,18 +31,22 @@ class EngineWait:
     def __init__(self) -> None:
         self._seen = time.monotonic(), time.process_time()
 
-    def look(self) -> bool:
-        """Return whether that is so now, and no more was computed since the last look."""
+    def look(self, thread: int | None) -> bool:
+        """Return whether that is so now, and no more was computed since the last look.
+
+        Args:
+            thread: The thread that trains; None: the main thread.
+        """
         before, self._seen = self._seen, (time.monotonic(), time.process_time())
         passed_s, used_s = (now - then for now, then in zip(self._seen, before, strict=True))
-        return self._in_mxnet() and used_s <= BUSY_SHARE * passed_s
+        return self._in_mxnet(thread) and used_s <= BUSY_SHARE * passed_s
 
     @staticmethod
-    def _in_mxnet() -> bool:
-        """Whether a function of MXNet has called what the main thread executes."""
+    def _in_mxnet(thread: int | None) -> bool:
+        """Whether a function of MXNet has called what the thread executes."""
         mxnet = sys.modules.get("mxnet")
-        main = threading.main_thread().ident
-        frame = sys._current_frames().get(main) if main is not None else None
+        trains = threading.main_thread().ident if thread is None else thread
+        frame = sys._current_frames().get(trains) if trains is not None else None
         if mxnet is None or frame is None or not mxnet.__file__:
             return False
         return frame.f_code.co_filename.startswith(mxnet.__file__.removesuffix("__init__.py"))
@@ -105,7 +109,7 @@ class LongWaits:
         """Whether the worker has waited, and all that the node sent has arrived, for the limit."""
         # Nothing here waits for the loop, which may itself wait for a plugin that does not return.
         loop, now_s = self._member.loop, time.monotonic()
-        works = self._is_worker and not loop.waits and not self._engine.look()
+        works = self._is_worker and not loop.waits and not self._engine.look(self._member.thread)
         if works or not loop.settled:
             self._since_s = now_s
         return now_s - self._since_s >= self._limit_s

@@ -6,6 +6,7 @@ In a simulation the same calls reach the simulator (`geomx.virtual.member`).
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,6 +34,7 @@ class ScriptCalls:
         virtual: Whether the run is simulated.
         on_evaluated: Records the script's own evaluations; None: there is no record.
         record: Notes the script's steps; None: nothing is noted.
+        thread: The thread that trains: the last one to declare or push a tensor; None: none has.
     """
 
     virtual = False
@@ -41,6 +43,7 @@ class ScriptCalls:
     made: int | None = None
     on_evaluated: Evaluated | None
     record: ScriptRecord | None = None
+    thread: int | None = None
 
     def now(self) -> float:
         """Return the seconds since the start of the run."""
@@ -54,6 +57,7 @@ class ScriptCalls:
         name: int | str,
     ) -> None:
         """Declare a tensor that the script calls `name`, and its shards."""
+        self.thread = threading.get_ident()
         self.loop.declare(key, math.prod(shape), list(shards), f"key {name!r}")
         if self.record is not None:
             self.record.declares((key, str(name), shape, shards))
@@ -84,6 +88,7 @@ class ScriptCalls:
 
     def pushed(self) -> None:
         """Note that tensors have been pushed."""
+        self.thread = threading.get_ident()
         if self.record is not None:
             self.record.look()
 
