@@ -50,8 +50,10 @@ void RecordedNode::CommitNow() {
 // ---- calls -------------------------------------------------------------------------------------
 
 void RecordedNode::HandleMessage(NodeId from, const Message& message, Time now) {
-  if (IsStandby(from)) {  // its confirmations concern this process alone
-    if (message.header.kind == Kind::kReplicated && !replicator_->Confirm(message.header.offset)) {
+  const bool confirms = message.header.kind == Kind::kReplicated;
+  if (IsStandby(from) || (confirms && from == config().standby)) {  // they concern this process alone
+    // One may have been on its way when the run stopped, from when on nothing is replicated.
+    if (confirms && replicator_ && !replicator_->Confirm(message.header.offset)) {
       return node_.Fail(from, "confirms records that were never sent");
     }
     return Hear(from, now);
@@ -72,7 +74,7 @@ void RecordedNode::Hold(NodeId from, const Message& message, Time at) {
 }
 
 void RecordedNode::Release(NodeId from, const Message& message, Time now) {
-  if (IsStandby(from)) return HandleMessage(from, message, now);
+  if (IsStandby(from) || from == config().standby) return HandleMessage(from, message, now);
   if (journal_ && message.header.kind != Kind::kHeartbeat) {
     heard_.erase(from);
     Add(RecordWriter(RecordKind::kRelease).Put(now));

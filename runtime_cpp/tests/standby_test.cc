@@ -234,6 +234,20 @@ TEST(AStandbyGoesByItsOwnClock) {
   }
 }
 
+// A confirmation may be under way when the run stops, from when on nothing is replicated.
+TEST(AConfirmationThatArrivesAfterTheEndBreaksNoProtocol) {
+  Plan plan;
+  plan.standbys = true;
+  const check::Layout layout(plan);
+  const NodeConfig config = layout.Config(layout.globals.front());
+  RecordedNode primary(config);
+  primary.ReplicateTo(*config.standby);
+  primary.StopReplicating();
+  primary.HandleMessage(*config.standby, Confirmation(1), kSecond);
+  primary.Release(*config.standby, Confirmation(2), kSecond);  // on an emulated network
+  while (const auto event = primary.PollEvent()) CHECK(event->kind != Event::Kind::kPeerError);
+}
+
 // A clock that has drifted since does not delay heartbeats.
 TEST(HeartbeatsAreDueWhenAStandbyTakesOver) {
   Plan plan;
