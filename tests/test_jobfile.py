@@ -11,7 +11,7 @@ import yaml
 
 from geomx.cli.main import main
 from geomx.errors import ConfigError, GeomxError
-from geomx.live.access import FILES, read_files
+from geomx.live.access import FILES, check, read_files
 from geomx.machines import agent, jobfile
 from geomx.machines.frames import Opening
 
@@ -165,3 +165,8 @@ def test_certificates_are_made_again_where_a_file_is_missing(lost: str, tmp_path
     now = [read_files(folder) for folder in folders]
     assert now[1:] == before[1:]
     assert now[0]["certificate"] != before[0]["certificate"]
+
+
+@pytest.mark.parametrize("address", ["localhost", "LocalHost", "::1", "[::1]", "127.1.2.3"])
+def test_this_machine_needs_no_certificates(address: str) -> None:
+    check("hosts.a.address", address, None, insecure=False)

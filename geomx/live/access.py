@@ -56,7 +56,7 @@ def is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address.strip("[]")).is_loopback
     except ValueError:
-        return address == "localhost"
+        return address.lower() == "localhost"
 
 
 def check(key: str, host: str, tls: object, insecure: bool) -> None:
