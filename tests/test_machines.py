@@ -587,7 +587,7 @@ def test_ctrl_c_keeps_results(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "interrupted" in errors
+    assert f"interrupted; results up to then are in {tmp_path}" in errors
     assert all_gone(tmp_path)
     kept = Results.load(tmp_path / "run")
     assert len(kept.iterations) >= 4

@@ -27,6 +27,7 @@ from geomx.machines.remote import RemoteJob, to_terminal
 from geomx.machines.scripts import check_mode, composed_for_script
 from geomx.results.results import Results
 from geomx.terminal.log import environment
+from geomx.terminal.output import telling_where
 
 
 def launch(
@@ -63,9 +64,10 @@ def launch(
     emulation.check(experiment)
     access.check_token(experiment.faults.absent, experiment.event_schedule.by_hand)
     start = _Start(job, experiment, directory, list(command))
-    if command:
-        return directory, run_script(experiment, directory, command, start)
-    return directory, run_experiment(experiment, directory, start)
+    with telling_where(directory):
+        if command:
+            return directory, run_script(experiment, directory, command, start)
+        return directory, run_experiment(experiment, directory, start)
 
 
 def _check_durable(experiment: Experiment) -> None:
