@@ -64,6 +64,7 @@ def test_every_worker_runs_the_script(tmp_path: Path) -> None:
     [
         ("raise KeyboardInterrupt", "killed by SIGINT"),
         ("raise RuntimeError('no more data')", "exit status 1: RuntimeError: no more data"),
+        ("raise OSError('no data:\\n- a\\n- b')", "exit status 1: OSError: no data:"),
         ("sys.exit('no more data')", "exit status 1: no more data"),
         ("sys.exit(2)", "exit status 2"),
     ],

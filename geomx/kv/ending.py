@@ -31,11 +31,16 @@ def watch_exit() -> None:
         sys.exit = _exit
 
 
+def uncaught() -> str:
+    """Return the exception that ends the program, in one line; empty: none does."""
+    if (raised := getattr(sys, "last_value", None)) is None:
+        return ""
+    return "".join(traceback.format_exception_only(raised)).strip().partition("\n")[0]
+
+
 def error() -> str:
     """Return the error that ends the program, in one line; empty: none does. See `failing`."""
-    if (raised := getattr(sys, "last_value", None)) is not None:
-        return "".join(traceback.format_exception_only(raised)).strip().partition("\n")[0]
-    return f"exit status {_core.exit_status()}" if _core.exit_status() else ""
+    return uncaught() or (f"exit status {_core.exit_status()}" if _core.exit_status() else "")
 
 
 def failing() -> bool:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from geomx.errors import ConfigError, GeomxError, NodeLost
-from geomx.kv.ending import at_end, error, failing, watch_exit
+from geomx.kv.ending import at_end, error, failing, uncaught, watch_exit
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.kv.store import TYPES, KVStore
 from geomx.live import access
@@ -164,7 +164,8 @@ def _close(member: Member, waits: LongWaits | None) -> None:
     member.close("" if lost else error())
     if member.record is not None:
         failed = failing() or member.loop.failure() is not None
-        member.record.close("lost" if _lost_another(member) else "failed" if failed else "done")
+        status = "lost" if _lost_another(member) else "failed" if failed else "done"
+        member.record.close(status, uncaught() if status == "failed" else "")
 
 
 def _leave(member: Member) -> None:

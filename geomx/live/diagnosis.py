@@ -66,7 +66,7 @@ def culprit(
     name, reason = reported.name, reported.reason
     if name in own or not reason:
         nodes = file_of(stem(directory, name), ".log").parent
-        words = last_words(directory, name) if nodes.is_dir() else f"{nodes} {DELETED}"
+        words = _why(directory, name) if nodes.is_dir() else f"{nodes} {DELETED}"
         reason = _how_it_ended(failed[name], words, name == terminal)
     return with_log(NodeLost(name, reason), directory)
 
@@ -128,6 +128,19 @@ def last_words(directory: Path, name: str) -> str:
     """Return the last line of a node's log that is not empty."""
     last = next((line.strip() for line in _lines(file_of(stem(directory, name), ".log"))[-1:]), "")
     return text_of(last) or last
+
+
+def _why(directory: Path, name: str) -> str:
+    """Return the error that a node has noted, or else the last line of its log.
+
+    An error may have several lines, of which the first says what is wrong. There is no log of the
+    worker whose output went to the terminal.
+    """
+    reason = ""
+    for note in Reader(stem(directory, name)).new():
+        reason = note["end"].get("reason", "") if "end" in note else reason
+    words = last_words(directory, name)
+    return reason if reason and words else words
 
 
 def _lines(log: Path) -> list[str]:

@@ -95,10 +95,12 @@ class ScriptRecord:
         if values:
             self._notes.parameters(values)
 
-    def close(self, status: str) -> None:
-        """Note the traffic of the node, whose loop is closed."""
+    def close(self, status: str, reason: str = "") -> None:
+        """Note the traffic of the node, whose loop is closed, and what has failed, if known."""
         if os.getpid() != self._pid:
             return
         facts: dict[str, Any] = {"spans": self._loop.spans(), "python": _core.python_costs()}
         facts["residuals"] = self._loop.residual_norms()
+        if reason:
+            facts["reason"] = reason
         self._notes.end(status=status, **self._loop.stats(), **facts)
