@@ -195,6 +195,11 @@ def test_a_worker_that_has_left_before_the_others_is_told_once(
     workers.tell()
     said = capsys.readouterr().err
     assert said.count("b/worker0 has left after 3 steps, others train on without it") == 1
+    stopping = LeftEarly(planned=False, continues=False)
+    stopping.left("b/worker0", 3)
+    stopping.made(4)
+    stopping.tell()
+    assert "b/worker0 has left after 3 steps, others make more\n" in capsys.readouterr().err
     planned = LeftEarly(planned=True)
     planned.left("b/worker0", 3)
     planned.made(4)

@@ -94,7 +94,8 @@ class Collector:
         self._participation = recorder.continues(experiment.cluster) if some else None
         parts = experiment.cluster, experiment.selection
         planned = experiment.selection.coordinators(experiment.cluster)
-        self._left = LeftEarly(bool(planned) or close_early(*parts, experiment.faults))
+        faults = experiment.faults
+        self._left = LeftEarly(bool(planned) or close_early(*parts, faults), faults.continues)
         self._told: list[tuple[float, NodeSpec, Note]] = []  # changes of members
         self._names = {key: each.name for key, each in enumerate(experiment.workload.tensors)}
 

@@ -13,10 +13,13 @@ class LeftEarly:
 
     Args:
         planned: Whether the sync algorithm itself gives workers different numbers of steps.
+        continues: Whether rounds complete without a worker that has left. Otherwise the run ends
+            with an error if it lacks in a further one, and not if others make local steps only.
     """
 
-    def __init__(self, planned: bool) -> None:
+    def __init__(self, planned: bool, continues: bool = True) -> None:
         self._planned = planned
+        self._others = "others train on without it" if continues else "others make more"
         self._left: dict[str, int] = {}  # steps of workers that have left
         self._most = 0  # steps of any worker
 
@@ -33,4 +36,4 @@ class LeftEarly:
         for worker, steps in list(self._left.items()):
             if steps < self._most and not self._planned:
                 del self._left[worker]
-                say(f"{worker} has left after {steps:,} steps, others train on without it", "info")
+                say(f"{worker} has left after {steps:,} steps, {self._others}", "info")

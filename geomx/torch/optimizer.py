@@ -325,7 +325,7 @@ class Optimizer(Wrapper):
         if self._steps.last and self._store.leaving:
             raise Left
         if self._steps.last:
-            raise GeomxError("the last step has been made; loop until `done`")
+            raise GeomxError(f"the last step has been made, of {self.made}: loop until `done`")
         self._steps.begin()
         self._syncs = self._steps.synchronises()
         self._begun = True
