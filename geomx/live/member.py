@@ -345,7 +345,8 @@ class Member(ScriptCalls):
 
     def close(self, failed: str = "") -> None:
         """Close the loop, and wait for threads that wait in it; tell peers the error, if any."""
-        self.loop.close(failed.strip().partition("\n")[0])
+        line = failed.strip().partition("\n")[0][:500]  # a farewell must be short
+        self.loop.close("".join(each if each.isprintable() else " " for each in line))
         if self.disturbances is not None:
             self.disturbances.end()
 
