@@ -140,7 +140,7 @@ def test_a_codec_that_is_not_linear_is_found() -> None:
     ("codec", "words"),
     [
         (Narrow, 'Narrow.layout promises "sums" of float16, but a linear codec\'s parts are'),
-        (Wide, 'Wide.encode produced "sums" of <u4, but a linear codec\'s parts are float32'),
+        (Wide, 'Wide.encode produced "sums" of uint32, but a linear codec\'s parts are float32'),
         (Fails, "Fails.settle: ZeroDivisionError: oh"),
     ],
 )

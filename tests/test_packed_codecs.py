@@ -158,7 +158,7 @@ def test_slicers_and_slices_of_p3_keep_chunks_whole(tmp_path: Path) -> None:
     [
         ((2, "u1", 12), "item per 12 rows, no multiple of 8"),
         ((3, "u1", 16), "promises 3 items of .*, not one per 16 rows of 32"),
-        ((2, "u1", 16), "bytes, layout promised|which layout did not promise"),
+        ((2, "u1", 16), "bytes, layout promised|bits, which layout did not promise"),
     ],
 )
 def test_a_wrong_layout_is_named(layout: tuple[Any, ...], words: str) -> None:
@@ -312,7 +312,10 @@ def test_demo_encodes_steps_of_parties_or_nothing(
 def test_signs_move_every_weight_by_the_learning_rate(
     factors: dict[int, float], network: Build, tiny: Workload, simulate: Build
 ) -> None:
-    """With everything kept nothing is encoded: the step is the sign of the dense gradient."""
+    """With everything kept nothing is encoded: the step is the sign of the dense gradient.
+
+    The sign of a gradient that rounds to nothing differs between two runs.
+    """
     dense = {"kept": 4096, "bits": 32, "steps": False}
     multipliers = {f"lr_mult.{key}": factor for key, factor in factors.items()}
     workload = replace(tiny, optimizer={**tiny.optimizer, **multipliers})
@@ -325,7 +328,9 @@ def test_signs_move_every_weight_by_the_learning_rate(
     ends = zip(before, plain.parameters, signs.parameters, strict=True)
     for key, (start, moved, signed) in enumerate(ends):
         step = np.float32(factors.get(key, 1.0)) * rate * np.sign(moved - start)
-        assert np.allclose(signed, start + step, atol=1e-7)
+        clear = np.abs(moved - start) > 1e-6
+        assert clear.mean() > 0.9
+        assert np.allclose(signed[clear], (start + step)[clear], atol=1e-7)
 
 
 @pytest.mark.needs("lowbit")

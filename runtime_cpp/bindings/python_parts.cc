@@ -297,16 +297,17 @@ class PythonCodec final : public Codec {
       if (promised) {
         const Part* said = promised->Find(part.name);
         if (said != nullptr && (said->span > 1 || !Numeric(*said))) SetWidth(array, *said, part);
-        const bool floats = numpy.attr("float32").equal(array.attr("dtype").attr("type"));
-        const auto type = nb::cast<std::string>(array.attr("dtype").attr("str"));
-        const std::string produced = "produced \"" + part.name + "\" of " + type;
-        if (linear_ && !floats) {
-          throw std::invalid_argument(produced + ", but a linear codec's parts are float32 (<f4)");
+        const std::string produced = "produced \"" + part.name + "\" of ";
+        const auto type = [&](const char* form) { return nb::cast<std::string>(array.attr("dtype").attr(form)); };
+        if (linear_ && type("name") != "float32") {
+          throw std::invalid_argument(produced + type("name") + ", but a linear codec's parts are float32");
         }
-        const auto plain = types_.find(said != nullptr && said->span == 1 && Numeric(*said) ? part.name : "");
-        const bool other = plain != types_.end() && plain->second != type;
-        if (said == nullptr || said->bits != part.bits || other) {
-          throw std::invalid_argument(produced + ", which layout did not promise");
+        if (said == nullptr || said->bits != part.bits) {
+          throw std::invalid_argument(produced + std::to_string(part.bits) + " bits, which layout did not promise");
+        }
+        const auto plain = types_.find(part.name);
+        if (said->span == 1 && Numeric(*said) && plain != types_.end() && plain->second != type("str")) {
+          throw std::invalid_argument(produced + type("str") + ", which layout did not promise");
         }
         part.whole = said->whole;
         part.in_every_slice = said->in_every_slice;
