@@ -213,15 +213,36 @@ def test_a_number_for_a_truth_value_in_a_users_file_is_refused(
             composing.compose(words)
 
 
-def test_an_unreadable_file_that_another_one_chooses_is_named(tmp_path: Path) -> None:
-    (tmp_path / "experiment").mkdir()
-    file = tmp_path / "experiment/low.yaml"
-    (tmp_path / "experiment/mine.yaml").write_text("defaults: [low]\n")
-    words = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]
-    for text, why in (("seed: 1\nseed: 2\n", "duplicate key"), ("seed: [\n", "expected")):
-        file.write_text(text)
-        with pytest.raises(ConfigError, match=rf"={file}: is not YAML: .*{why}.* at line 2"):
-            composing.compose(words)
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"seed: 1\nseed: 2\n", "seed comes twice at line 1"),
+        (b"seed: [\n", "is not YAML: .* at line 2"),
+        (b"name: Z\xfcrich\n", "cannot be read: it is not a text file"),
+        (b"seed: &a [*a]\n", "contains itself by an alias at line 1"),
+    ],
+)
+def test_an_unusable_file_that_another_one_chooses_is_named(
+    content: bytes, why: str, tmp_path: Path
+) -> None:
+    for name in ("experiment", "network", "own/deep"):
+        (tmp_path / name).mkdir(parents=True)
+    chosen = {
+        "experiment": "low",
+        "network": "override /network: low",
+        "own/deep": "/own/deep: low",
+    }
+    for group, default in chosen.items():
+        file = tmp_path / group / "low.yaml"
+        file.write_bytes(content)
+        text = f"# @package _global_\ndefaults:\n  - {default}\n"
+        (tmp_path / "experiment/mine.yaml").write_text(text)
+        for words in (
+            [f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"],
+            ["--config-dir", str(tmp_path), "experiment=mine"],
+        ):
+            with pytest.raises(ConfigError, match=rf"^{group}=low: {file} .*{why}"):
+                composing.main(words, lambda experiment, directory: None)
 
 
 @pytest.mark.parametrize(

@@ -293,6 +293,7 @@ HYDRA = (
     "geomx/config/compose.py",
     "geomx/config/composition.py",
     "geomx/config/messages.py",
+    "geomx/config/own_files.py",
     "geomx/cli/main.py",
     "geomx/config/groups.py",
 )

@@ -35,7 +35,6 @@ from yaml import YAMLError
 
 from geomx.config.composition import (
     check_choice,
-    check_own_files,
     composed,
     initialised,
     read_words,
@@ -50,6 +49,7 @@ from geomx.config.directories import (
 )
 from geomx.config.groups import as_typed, network_choice, offer, store_file
 from geomx.config.messages import explain
+from geomx.config.own_files import check_own_files
 from geomx.config.sweeps import noted, on_all_cores, parallel_jobs, reported
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.build import build_experiment

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 from argparse import Namespace
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -27,16 +26,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import ConfigCompositionException
-from hydra.plugins.config_source import ConfigSource
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from geomx.config.own_files import no_folder, searched
 from geomx.errors import ConfigError
-from geomx.experiment.words import at, check_truths
 from geomx.plugin.registration import LISTS
-from geomx.results.words import SEARCHED, key_of
-from geomx.yaml_files import YamlError, read_yaml
 
 CONF = "geomx.conf"
 VERSION_BASE = "1.3"
@@ -73,7 +69,7 @@ def read_words(words: Sequence[str]) -> Words:
         words: Overrides and flags.
 
     Raises:
-        ConfigError: A flag is unknown, or Hydra would fail at it, or at a chosen file.
+        ConfigError: A flag is unknown, or Hydra would fail at it.
     """
     parser = get_args_parser()
 
@@ -84,68 +80,11 @@ def read_words(words: Sequence[str]) -> Words:
     given = parser.parse_intermixed_args(list(words))
     if (remedy := _refused(given)) is not None:
         refuse(remedy)
-    if given.config_dir:
-        _check_files(Path(given.config_dir), given.overrides)
     left = list(given.overrides)
     flags = [word for word in words if not (left and word == left[0] and left.pop(0))]
     shown = given.help, given.hydra_help, given.cfg, given.info, given.shell_completion
-    searched = [word for word in given.overrides if key_of(word) == SEARCHED]
-    if given.config_dir and not searched:
-        searched = [_searching(Path(given.config_dir).absolute())]
-    return Words(flags, list(given.overrides), any(shown), searched)
-
-
-def _searching(folder: Path) -> str:
-    """Return the override that has Hydra look for files in a folder, as ``--config-dir`` does."""
-    place = f"file://{folder}"
-    if not re.fullmatch(r"[\w./:-]+", place, re.ASCII):
-        escaped = re.sub(r'(["\\])', r"\\\1", place).replace("${", r"\${")
-        place = f'"{escaped}"'
-    return f"{SEARCHED}=[{place}]"
-
-
-def _check_files(folder: Path, overrides: Sequence[str]) -> None:
-    """Check the chosen files of a folder: Hydra follows aliases as far as they go.
-
-    Raises:
-        ConfigError: One of them is unusable.
-    """
-    for override in overrides:
-        group, _, names = override.lstrip("+").partition("=")
-        for name in names.strip("[]").split(","):
-            file = folder / group / f"{name}.yaml"
-            if file.is_file():
-                _content(file, group)
-
-
-def _content(file: Path, group: str) -> Any:
-    try:
-        return read_yaml(file)
-    except YamlError as error:
-        raise ConfigError(group, file.stem, f"{file} {error}") from error
-
-
-def check_own_files(runtime: Any, content: Mapping[str, Any]) -> None:
-    """Check the chosen files that are in a folder of the user's, of an experiment or any group.
-
-    Args:
-        runtime: Hydra's ``hydra.runtime``.
-        content: The values that Hydra has made of them and of the overrides, by key.
-
-    Raises:
-        ConfigError: Hydra has made something else of one of their values.
-    """
-    folders = [Path(each.path) for each in runtime.config_sources if each.schema == "file"]
-    for choice, chosen in runtime.choices.items():
-        group, _, place = choice.partition("@")
-        names = [chosen] if isinstance(chosen, str) else chosen or ()
-        for file in (folder / group / f"{name}.yaml" for folder in folders for name in names):
-            if file.is_file():
-                said = _content(file, group)
-                header = ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))
-                key = place or header["package"] or group.replace("/", ".")
-                key = "" if key == "_global_" else key
-                check_truths(said, at(content, key), file, key)
+    found = searched(given.config_dir, given.overrides)
+    return Words(flags, list(given.overrides), any(shown), found)
 
 
 def _refused(given: Namespace) -> str | None:
@@ -156,8 +95,8 @@ def _refused(given: Namespace) -> str | None:
         return f"{' and '.join(chosen)} exclude each other"
     if given.resolve and not (given.cfg or given.help):
         return "--resolve is for --cfg"
-    if given.config_dir and not Path(given.config_dir).is_dir():
-        return f"there is no folder {given.config_dir}"
+    if given.config_dir is not None and (remedy := no_folder(given.config_dir)) is not None:
+        return remedy
     if given.experimental_rerun and not Path(given.experimental_rerun).is_file():
         return f"there is no file {given.experimental_rerun}"
     if not given.shell_completion:

@@ -1,0 +1,100 @@
+"""Configuration files of the user's own: the folders in which Hydra finds them, and their content.
+
+Hydra searches the folder of ``--config-dir`` and those of ``hydra.searchpath``. A run records the
+second, so that its words alone repeat it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.config_repository import ConfigRepository
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+
+from geomx.errors import ConfigError
+from geomx.experiment.words import at, check_truths
+from geomx.results.words import SEARCHED, key_of
+from geomx.yaml_files import YamlError, read_yaml
+
+FILE = "file"
+"""Scheme of the user's folders, by which Hydra tells them from packages."""
+
+
+def no_folder(folder: str) -> str | None:
+    """Return what is wrong with the folder of the flag; None if it is there."""
+    return None if Path(folder).is_dir() else f"there is no folder {folder}"
+
+
+def searched(folder: str | None, words: Sequence[str]) -> list[str]:
+    """Return the overrides by which another run finds the user's files.
+
+    Args:
+        folder: That of ``--config-dir``, if there is one.
+        words: Overrides, of which some may name other folders.
+    """
+    found = [word for word in words if key_of(word) == SEARCHED]
+    if folder is None:
+        return found
+    places: list[Any] = [f"file://{Path(folder).absolute()}"]
+    if found:
+        named = OverridesParser.create().parse_override(found[-1]).value()
+        places += named if isinstance(named, list) else [named]
+    return [f"{SEARCHED}=[{','.join(_quoted(str(place)) for place in places)}]"]
+
+
+def _quoted(place: str) -> str:
+    if re.fullmatch(r"[\w./:-]+", place, re.ASCII):
+        return place
+    escaped = re.sub(r'(["\\])', r"\\\1", place).replace("${", r"\${")
+    return f'"{escaped}"'
+
+
+def _content(file: Path, group: str) -> Any:
+    try:
+        return read_yaml(file)
+    except YamlError as error:
+        raise ConfigError(group or "configuration", file.stem, f"{file} {error}") from error
+
+
+_load = ConfigRepository.load_config
+
+
+def _load_checked(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
+    """Load a file as Hydra does, which follows aliases as far as they go, once it is usable."""
+    source = repository._find_object_source(config_path, ObjectType.CONFIG)
+    if source is not None and source.scheme() == FILE:
+        file = Path(source.path, source._normalize_file_name(config_path))
+        group, _, _ = config_path.rpartition("/")
+        _content(file, group)
+    return _load(repository, config_path)
+
+
+ConfigRepository.load_config = _load_checked  # type: ignore[assignment,method-assign]
+
+
+def check_own_files(runtime: Any, content: Mapping[str, Any]) -> None:
+    """Check the chosen files that are in a folder of the user's, of an experiment or any group.
+
+    Args:
+        runtime: Hydra's ``hydra.runtime``.
+        content: The values that Hydra has made of them and of the overrides, by key.
+
+    Raises:
+        ConfigError: Hydra has made something else of one of their values.
+    """
+    folders = [Path(each.path) for each in runtime.config_sources if each.schema == FILE]
+    for choice, chosen in runtime.choices.items():
+        group, _, place = choice.partition("@")
+        names = [chosen] if isinstance(chosen, str) else chosen or ()
+        for file in (folder / group / f"{name}.yaml" for folder in folders for name in names):
+            if file.is_file():
+                said = _content(file, group)
+                header = ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))
+                key = place or header["package"] or group.replace("/", ".")
+                key = "" if key == "_global_" else key
+                check_truths(said, at(content, key), file, key)
