@@ -18,6 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 import conf
+from geomx.cli import main as cli
 from geomx.config import compose as composing
 from geomx.config import composition
 from geomx.errors import ConfigError
@@ -243,6 +244,26 @@ def test_an_unusable_file_that_another_one_chooses_is_named(
         ):
             with pytest.raises(ConfigError, match=rf"^{group}=low: {file} .*{why}"):
                 composing.main(words, lambda experiment, directory: None)
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "launch", "simulate", "calibrate", "plan --"])
+def test_every_command_with_overrides_finds_files_of_the_users(
+    command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Their values are refused here, so that nothing is run."""
+    name, *scripted = command.split()
+    behind = ["--", "true"] if scripted or name in ("launch", "simulate") else []
+    for folder, text in (("my, $own", "defaults: [other]"), ("more", "seed: -7")):
+        (tmp_path / folder / "experiment").mkdir(parents=True)
+        file = tmp_path / folder / "experiment" / ("other" if folder == "more" else "mine")
+        file.with_suffix(".yaml").write_text(f"# @package _global_\n{text}\n")
+    words = ["--config-dir", str(tmp_path / "my, $own"), "experiment=mine"]
+    words.append(f"hydra.searchpath=[file://{tmp_path}/more]")
+    assert cli.main([name, *words, *behind]) == cli.WRONG
+    assert capfd.readouterr().err.startswith("seed=-7: must be ")
+    for flag in (["--config-dir=none"], ["-cd", "none"]):
+        assert cli.main([name, "seed=1", *flag, *behind]) == cli.WRONG
+        assert "there is no folder none" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from geomx.calibrate.probe import serve
 from geomx.calibrate.sites import network_of, survey
 from geomx.cli.parser import Parser, line
 from geomx.config.compose import compose
+from geomx.config.own_files import with_folder_searched
 from geomx.errors import ConfigError
 from geomx.terminal.output import show
 
@@ -41,8 +42,9 @@ def main(arguments: Sequence[str]) -> None:
         help="also measure the network between sites, by probes started there with --serve",
     )  # fmt: skip
     parser.add_argument("--serve", metavar="HOST:PORT", help="run a site's probe until Ctrl-C")
+    words = with_folder_searched(arguments)
     with line(["calibrate", *arguments]):
-        options = parser.parse_intermixed_args(arguments)
+        options = parser.parse_intermixed_args(words)
     if options.serve:
         serve(options.serve, show)
         return

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from geomx.cli.parser import needs_command, split
+from geomx.config.own_files import with_folder_searched
 from geomx.live.launcher import run_script
 from geomx.machines.launch import launch
 from geomx.machines.scripts import composed_for_script
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str]) -> None:
         NodeLost: A process failed; says which, and its last words.
     """
     own, command = split("launch", arguments)
+    own = with_folder_searched(own)
     job = own[0] if own and "=" not in own[0] else ""  # not network=wan.yaml
     if job.endswith((".yaml", ".yml")):
         directory, results = launch(Path(job), own[1:], command)
@@ -43,7 +45,8 @@ def epilog() -> str:
     return """\
 JOB.yaml   the machine of each node (docs/machines.md); without it, all run on this machine
 OVERRIDES  the experiment, as for python -m geomx: network=FILE, +sync=NAME, '+accel=[NAME,...]',
-           options of plugins, runtime.OPTION=VALUE, hydra.run.dir=FOLDER (python -m geomx --help)
+           options of plugins, runtime.OPTION=VALUE, hydra.run.dir=FOLDER (python -m geomx --help),
+           and --config-dir FOLDER for presets of your own
 COMMAND    the command of every worker: a script that uses geomx.kv, geomx.mxnet or geomx.torch.
            The output of the first worker is shown; the logs of all nodes are in the run's folder,
            in nodes/. Without a command, a job file's machines run the experiment's workload.

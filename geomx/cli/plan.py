@@ -8,6 +8,7 @@ from pathlib import Path
 
 from geomx import planning
 from geomx.cli.parser import simulating, split
+from geomx.config.own_files import with_folder_searched
 from geomx.options.parsing import described
 from geomx.options.schema import PlanOptions
 from geomx.pages.commands import repeating, setting
@@ -24,7 +25,8 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         ConfigError: Nothing follows ``--``, or an override is invalid.
     """
-    overrides, command = split("plan", arguments)
+    own, command = split("plan", arguments)
+    overrides = with_folder_searched(own)
     if command:
         return _plan_script(overrides, command)
     places: list[Path] = []
@@ -59,7 +61,8 @@ def epilog() -> str:
     width = max(len(key) for key, _ in told)
     options = "\n".join(f"  {key:{width}}  {text}" for key, text in told)
     return f"""\
-OVERRIDES describe the experiment, as for python -m geomx: network=FILE, workload=NAME ...
+OVERRIDES describe the experiment, as for python -m geomx: network=FILE, workload=NAME ...,
+and --config-dir FOLDER names a folder with presets of your own.
 Options of the plan, with their defaults:
 {options}
 

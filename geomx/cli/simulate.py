@@ -7,6 +7,7 @@ from typing import Any
 
 from geomx.cli.parser import needs_command, simulating, split
 from geomx.config.compose import compose
+from geomx.config.own_files import with_folder_searched
 from geomx.pages.commands import OF_ONE_SCRIPT
 from geomx.runner import simulate_command
 from geomx.terminal import units
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> None:
     own, command = split("simulate", arguments)
     if not command:
         raise needs_command("simulate", arguments)
-    how = simulating(own)
+    how = simulating(with_folder_searched(own))
     experiment, directory = compose(how.overrides)
     with telling_where(directory):
         results = simulate_command(experiment, directory, command, how.compute, how.shadows)
@@ -62,7 +63,8 @@ def epilog() -> str:
     """The rest of the help."""
     return """\
 OVERRIDES  the experiment, as for python -m geomx: network=FILE, +sync=NAME, '+accel=[NAME,...]',
-           options of plugins, hydra.run.dir=FOLDER (python -m geomx --help)
+           options of plugins, hydra.run.dir=FOLDER (python -m geomx --help), and --config-dir
+           FOLDER for presets of your own
 --compute  what computing takes in virtual time: measured (the default), or constant:SECONDS per
            local step, with which equal runs have equal files
 --shadows  only the first worker runs the script; the others send and wait for the same, in the

@@ -59,6 +59,7 @@ from geomx.options.named_costs import named_costs
 from geomx.options.schema import Root
 from geomx.plugin.registration import LISTS
 from geomx.plugin.registry import Registry
+from geomx.results.words import SEARCHED, key_of
 from geomx.terminal.output import printed_at_once
 
 CHOSEN = ("sync", "workload", "network")
@@ -198,7 +199,7 @@ def main(
         run = HydraConfig.get()
         sweep = run.mode == RunMode.MULTIRUN
         typed = [as_typed(word) for word in run.overrides.task] if sweep else plain
-        typed = [*typed, *(word for word in searched if word not in typed)]
+        typed = [*(word for word in typed if key_of(word) != SEARCHED), *searched]
         directory = Path(run.runtime.output_dir)
         chosen: Any = run.runtime.choices
         plugins = [str(chosen.sync), *map(str, config.accel)]

@@ -7,13 +7,15 @@ second, so that its words alone repeat it.
 from __future__ import annotations
 
 import re
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 
 from geomx.errors import ConfigError
@@ -21,8 +23,34 @@ from geomx.experiment.words import at, check_truths
 from geomx.results.words import SEARCHED, key_of
 from geomx.yaml_files import YamlError, read_yaml
 
+FLAG = "--config-dir"
 FILE = "file"
 """Scheme of the user's folders, by which Hydra tells them from packages."""
+
+
+def with_folder_searched(words: Sequence[str]) -> list[str]:
+    """Return the words of a command with ``hydra.searchpath`` in place of ``--config-dir``.
+
+    Args:
+        words: Overrides, and perhaps flags of the command.
+
+    Raises:
+        ConfigError: The flag names no folder.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-cd", FLAG)
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError("flags", " ".join(words), message)
+
+    parser.error = refuse  # type: ignore[method-assign]
+    given, left = parser.parse_known_args(list(words))
+    folder = given.config_dir
+    if folder is None:
+        return list(words)
+    if (remedy := no_folder(folder)) is not None:
+        refuse(remedy)
+    return [*(word for word in left if key_of(word) != SEARCHED), *searched(folder, left)]
 
 
 def no_folder(folder: str) -> str | None:
@@ -41,9 +69,11 @@ def searched(folder: str | None, words: Sequence[str]) -> list[str]:
     if folder is None:
         return found
     places: list[Any] = [f"file://{Path(folder).absolute()}"]
-    if found:
-        named = OverridesParser.create().parse_override(found[-1]).value()
-        places += named if isinstance(named, list) else [named]
+    try:
+        for named in [OverridesParser.create().parse_override(word).value() for word in found[-1:]]:
+            places += named if isinstance(named, list) else [named]
+    except HydraException:  # which refuses them
+        return found
     return [f"{SEARCHED}=[{','.join(_quoted(str(place)) for place in places)}]"]
 
 
