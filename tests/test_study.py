@@ -366,6 +366,20 @@ def test_a_refused_job_of_a_sweep_is_a_row(
         Results.load(tmp_path / "k0")
 
 
+@pytest.mark.needs("hfa", "fp16", "halos")
+def test_refused_variants_are_named_after_what_the_studys_file_chooses(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\ndefaults:\n- override /sync: hfa\n- override /accel: [fp16]\n"
+    (tmp_path / "experiment/mine.yaml").write_text(text)
+    variants = ["seed=-1", "accel=[] seed=-2", "sync=fsa seed=-3", "experiment=paper_halos seed=-4"]
+    words = [f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine", asked(*variants)]
+    rows = study.run([*QUICK, *words, "study.jobs=1", "workload=tiny"]).rows
+    assert [row.name for row in rows] == [
+        "fsa", "hfa + fp16 seed=-1", "hfa seed=-2", "fsa + fp16 seed=-3",
+        "experiment=paper_halos seed=-4",
+    ]  # fmt: skip
+
+
 def test_runs_with_files_of_the_users_can_be_repeated(tmp_path: Path) -> None:
     """By their words alone, as variants of studies and changes of explanations are made."""
     folder = tmp_path / "my own files"

@@ -11,13 +11,11 @@ A sweep (``-m``) defines its own variants; `gather` compares their results.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 import signal
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,13 +39,12 @@ from geomx.results.refusals import Refusal
 from geomx.results.results import Results
 from geomx.results.words import key_of, of_one_run
 from geomx.runner import check, execute
+from geomx.study.names import folder_name, shown_name
 from geomx.terminal.progress import progress, quiet
 from geomx.version import __version__
 
 A_JOB = (*A_RUN, REFUSED)  # what the folder of a job of a sweep holds, or Hydra's own folder
 NOTE = "failure.txt"
-LONGEST = 200
-"""Bytes of the name of a variant's folder, of 255 that file systems take."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +182,7 @@ def gather(directory: Path, overrides: Sequence[str]) -> Comparison | None:
     entries = []
     for (place, job), summary in zip(found.items(), told, strict=True):
         own = [word for word in summary["words"] if word not in common]
-        folder, name = place.relative_to(directory).as_posix(), _name(own, summary)
+        folder, name = place.relative_to(directory).as_posix(), shown_name(own, summary, True)
         if isinstance(job, Results):
             entries.append(Entry.of(job, name, own, folder))
         else:
@@ -253,21 +250,12 @@ def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> li
         said = {key_of(override) for override in whole}
         full = [*whole, *(w for w in chosen[0] if key_of(w) not in said)]
         identity = tuple(sorted(override.lstrip("+") for override in full))
-        place = _folder(" ".join(own))
+        place = folder_name(" ".join(own))
         taken = {variant.directory.name for variant in made.values()}
         while place in taken:
             place += "_"
         made.setdefault(identity, Variant(whole, tuple(own), directory / place))
     return list(made.values())
-
-
-def _folder(text: str) -> str:
-    """Return the name of the folder of a variant with these overrides, always the same one."""
-    name = re.sub(r"\W+", "_", text).strip("_") or "plain"
-    if len(name.encode()) <= LONGEST:
-        return name
-    begin = name.encode()[: LONGEST // 2].decode(errors="ignore")
-    return f"{begin}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def finished(variant: Variant) -> bool:
@@ -314,7 +302,8 @@ def _compare(
     entries = []
     for variant in variants:
         results, place = _own(variant), variant.directory.name
-        name = _name(variant.own, results.summary if results else None)
+        ran = results is not None
+        name = shown_name(variant.own, results.summary if results else experiment.header(), ran)
         if variant.directory in refusals:
             reason = refusals[variant.directory]
             failed = (variant.directory / NOTE).exists()
@@ -367,14 +356,3 @@ def _run_here(variant: Variant) -> tuple[Path, str]:
         note.write_text(traceback.format_exc(), encoding="utf-8")
         return variant.directory, one_line(error)
     return variant.directory, ""
-
-
-def _name(own: Sequence[str], summary: Mapping[str, Any] | None) -> str:
-    """Return ``sync + accel, accel`` and the other overrides of the variant."""
-    said = {key_of(override): override.partition("=")[2] for override in own}
-    sync, accel = said.pop("sync", DEFAULT_SYNC), said.pop("accel", "[]")
-    names = accel.strip("[]").replace(" ", "").split(",") if accel.strip("[]") else []
-    if summary is not None:
-        sync, names = summary["sync"]["name"], [item["name"] for item in summary["accel"]]
-    shown = f"{sync} + {', '.join(names)}" if names else sync
-    return " ".join([shown, *(f"{key}={value}" for key, value in said.items())])
