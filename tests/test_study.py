@@ -380,6 +380,16 @@ def test_refused_variants_are_named_after_what_the_studys_file_chooses(tmp_path:
     ]  # fmt: skip
 
 
+@pytest.mark.needs("hfa")
+def test_a_refused_baseline_is_said_to_be_one(capfd: pytest.CaptureFixture[str]) -> None:
+    words = [*QUICK, "workload=tiny", "sync=hfa", "sync.k1=2", asked("seed=1"), "study.jobs=1"]
+    assert cli.run(words) == cli.WRONG
+    told = capfd.readouterr().err
+    assert told.startswith("sync.k1=2: is an option of sync=hfa, which is not chosen; ")
+    assert "study's baseline, sync=fsa accel=[], is refused: study.baseline='sync=NAME'" in told
+    assert cli.run([*words, "study.baseline='sync=hfa'"]) == cli.DONE
+
+
 def test_runs_with_files_of_the_users_can_be_repeated(tmp_path: Path) -> None:
     """By their words alone, as variants of studies and changes of explanations are made."""
     folder = tmp_path / "my own files"

@@ -316,10 +316,15 @@ def _compare(
     return Comparison.write(directory, entries, target, experiment.overrides, by="study")
 
 
-def _check(variant: Variant) -> None:
+def _check(baseline: Variant) -> None:
     """Raise the error that would occur in every variant before anything is run."""
-    experiment, _ = compose(variant.overrides, directory=variant.directory)
-    check(experiment)
+    try:
+        experiment, _ = compose(baseline.overrides, directory=baseline.directory)
+        check(experiment)
+    except ConfigError as error:
+        which = f"the study's baseline, {' '.join(baseline.own)}, is refused"
+        remedy = f"{error.remedy}; {which}: study.baseline='sync=NAME' sets another one"
+        raise ConfigError(error.key, error.value, remedy) from error
 
 
 def _run(variant: Variant, home: Path | None) -> tuple[Path, str]:
