@@ -287,6 +287,7 @@ TABLE: list[tuple[str, Any, str]] = [
     ("geomx_codec", codec(whole="codes"), "Half.whole must be a set of parts' names, not 'codes'"),
     ("geomx_codec", codec(survives_holes="yes"), f"Half.survives_holes {BOOL} 'yes'"),
     ("geomx_codec", codec(linear=3), f"Half.linear {BOOL} 3"),
+    ("geomx_codec", codec(linear=np.True_), "Half.linear must be Python's .*, not numpy's True"),
     ("geomx_codec", codec(stage="last"), "Half.stage must be one of select, quantise, cast"),
     (
         "geomx_codec",

@@ -163,6 +163,21 @@ class Held:
             return bool(answer)
         raise self.broken(f"{method}()", "True or False", answer)
 
+    def promise(self, name: str, value: object) -> bool:
+        """Return the value of an attribute if it is a bool of Python, which C++ reads; else raise.
+
+        Raises:
+            PluginError: It is something else.
+        """
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, np.bool_):
+            wanted = (
+                f"must be Python's True or False, as bool() makes it, not numpy's {bool(value)}"
+            )
+            raise PluginError(f"{self.label}: {self.kind}.{name} {wanted}")
+        raise self.broken(name, "True or False", value)
+
     def number(self, method: str, answer: Any) -> float:
         """Return `answer` if it is a number that float32 can hold; else raise `PluginError`."""
         if isinstance(answer, numbers.Real | np.number) and not isinstance(answer, bool):

@@ -73,8 +73,7 @@ class CheckedPolicy(SyncPolicy):
             raise held.broken("exchange", "'gradients' or 'parameters'", policy.exchange)
         self.exchange = policy.exchange
         for name in ("together", "workers_together"):
-            if not isinstance(getattr(policy, name), bool):
-                raise held.broken(name, "True or False", getattr(policy, name))
+            held.promise(name, getattr(policy, name))
         self.together, self.workers_together = policy.together, policy.workers_together
         if bound is not None:
             bound = held.whole("staleness_bound", bound, 0, 2**31 - 1, "None or rounds")
@@ -342,8 +341,7 @@ def _check_attributes(held: Held, codec: Any) -> None:
         if not listed or not all(isinstance(each, str) for each in names):
             raise held.broken(name, "a set of parts' names", names)
     for name in ("survives_holes", "linear"):
-        if not isinstance(getattr(codec, name, False), bool):
-            raise held.broken(name, "True or False", getattr(codec, name))
+        held.promise(name, getattr(codec, name, False))
     if getattr(codec, "stage", "select") not in STAGES:
         raise held.broken("stage", f"one of {', '.join(STAGES)}", codec.stage)
 
@@ -392,6 +390,5 @@ def check_overlay(label: str, overlay: Overlay, group: Group) -> Overlay:
     hosts = (group.root, group.scheduler)
     held.site("site", overlay.site, hosts, "the group's root or the scheduler")
     for name in ("push", "pull", "ahead", "reliable"):
-        if not isinstance(getattr(overlay, name), bool):
-            raise held.broken(name, "True or False", getattr(overlay, name))
+        held.promise(name, getattr(overlay, name))
     return overlay

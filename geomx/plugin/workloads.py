@@ -56,8 +56,7 @@ def check_workload(name: str, workload: Workload) -> None:
         raise held.broken("optimizer", 'a dict such as {"name": "sgd", "learning_rate": 0.1}', None)
     if not isinstance(workload.device, str):
         raise held.broken("device", "cpu, cuda or cuda:N", workload.device)
-    if not isinstance(workload.has_numerics, bool):
-        raise held.broken("has_numerics", "True or False", workload.has_numerics)
+    held.promise("has_numerics", workload.has_numerics)
     if workload.has_numerics and type(workload).model is Workload.model:
         raise held.broken("has_numerics", "False, as it defines no model(seed)", True)
 
