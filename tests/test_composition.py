@@ -246,6 +246,30 @@ def test_an_unusable_file_that_another_one_chooses_is_named(
                 composing.main(words, lambda experiment, directory: None)
 
 
+@pytest.mark.needs("dgt", "hfa")
+def test_files_of_the_users_name_a_plugin(tmp_path: Path) -> None:
+    """That is installed: one of the same name, or one per table."""
+    for name, text in (
+        ("accel/flat", "k: 0.3"),
+        ("accel/other", "# @package accel.other\nk: 0.3"),
+        ("accel/good", "dgt: {k: 0.3}"),
+        ("sync/mine", "k1: 3"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.yaml").write_text(text)
+    place, below = f"hydra.searchpath=[file://{tmp_path}]", "options stand below the name of theirs"
+    for word, sentence in (
+        ("accel=flat", f"accel=flat: .*flat.yaml sets accel.k, .*{below}"),
+        ("accel=[dgt,flat]", f"accel=flat: .*flat.yaml sets accel.k, .*{below}"),
+        ("accel=other", f"accel=other: .*other.yaml sets accel.other, .*{below}"),
+        ("sync=mine", r"sync=mine: .*mine.yaml .*FOLDER/experiment/NAME.yaml .*'- override /sync"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{sentence}"):
+            composing.compose([place, word])
+    experiment, _ = composing.compose([place, "accel=good"], directory=tmp_path / "run")
+    assert dict(experiment.selection.accel)["dgt"]["k"] == 0.3
+
+
 @pytest.mark.parametrize("command", ["run", "plan", "launch", "simulate", "calibrate", "plan --"])
 def test_every_command_with_overrides_finds_files_of_the_users(
     command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

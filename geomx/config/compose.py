@@ -312,7 +312,7 @@ def _experiment(
         for key, node in config.items()
         if key != "hydra"
     }
-    check_own_files(runtime, content)
+    check_own_files(runtime, content, registry)
     chosen = runtime.choices
     return build_experiment(content, chosen.sync, chosen.workload, overrides, registry)
 

@@ -20,6 +20,8 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 
 from geomx.errors import ConfigError
 from geomx.experiment.words import at, check_truths
+from geomx.plugin.registration import LISTS
+from geomx.plugin.registry import Registry
 from geomx.results.words import SEARCHED, key_of
 from geomx.yaml_files import YamlError, read_yaml
 
@@ -107,15 +109,17 @@ def _load_checked(repository: ConfigRepository, config_path: str) -> ConfigResul
 ConfigRepository.load_config = _load_checked  # type: ignore[assignment,method-assign]
 
 
-def check_own_files(runtime: Any, content: Mapping[str, Any]) -> None:
+def check_own_files(runtime: Any, content: Mapping[str, Any], registry: Registry) -> None:
     """Check the chosen files that are in a folder of the user's, of an experiment or any group.
 
     Args:
         runtime: Hydra's ``hydra.runtime``.
         content: The values that Hydra has made of them and of the overrides, by key.
+        registry: The installed plugins.
 
     Raises:
-        ConfigError: Hydra has made something else of one of their values.
+        ConfigError: Hydra has made something else of one of their values, or one of them is in
+            the place of a plugin that there is not.
     """
     folders = [Path(each.path) for each in runtime.config_sources if each.schema == FILE]
     for choice, chosen in runtime.choices.items():
@@ -124,7 +128,40 @@ def check_own_files(runtime: Any, content: Mapping[str, Any]) -> None:
         for file in (folder / group / f"{name}.yaml" for folder in folders for name in names):
             if file.is_file():
                 said = _content(file, group)
-                header = ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))
-                key = place or header["package"] or group.replace("/", ".")
-                key = "" if key == "_global_" else key
+                key = "" if place == "_global_" else place or _package(file, group)
                 check_truths(said, at(content, key), file, key)
+                if group in ("sync", "workload") and file.stem not in _names(registry, group):
+                    raise ConfigError(group, file.stem, _NO_NAME.format(file=file, group=group))
+    for group in LISTS:
+        unknown = set(content.get(group) or ()) - _names(registry, group)
+        for file in (file for folder in folders for file in sorted(folder.glob(f"{group}/*.yaml"))):
+            for name in unknown:
+                _check_table(group, name, file)
+
+
+_NO_NAME = (
+    "{file} has options, but its name is no plugin's; a file FOLDER/experiment/NAME.yaml chooses "
+    "a plugin ('- override /{group}: NAME') and sets its options"
+)
+
+
+def _check_table(group: str, name: str, file: Path) -> None:
+    """Refuse the file that sets what has been taken for options of a plugin that there is not."""
+    key, said = _package(file, group), _content(file, group)
+    if key == f"{group}.{name}" or (key == group and isinstance(said, Mapping) and name in said):
+        remedy = (
+            f"{file} sets {group}.{name}, and there is no plugin {name}; options stand below the "
+            "name of theirs: 'NAME: {OPTION: VALUE}'"
+        )
+        raise ConfigError(group, file.stem, remedy)
+
+
+def _package(file: Path, group: str) -> str:
+    """Return the key at which Hydra enters a file of a group; empty: at the root."""
+    header = ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))
+    key = str(header["package"] or group.replace("/", "."))
+    return "" if key == "_global_" else key
+
+
+def _names(registry: Registry, kind: str) -> set[str]:
+    return {plugin.name for plugin in registry.plugins(kind, variants=True)}
