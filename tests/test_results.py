@@ -90,6 +90,17 @@ def test_results_are_read_back(tmp_path: Path) -> None:
         Results.load(tmp_path)
 
 
+def test_a_folder_of_several_runs_says_where_they_are(tmp_path: Path) -> None:
+    for place in ("both/sim", "both/live", "study/a", "study/b/live"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "summary.json").touch()
+    both = tmp_path / "both"
+    with pytest.raises(geomx.errors.GeomxError, match=f"are in {both}/sim and {both}/live$"):
+        Results.load(both)
+    with pytest.raises(geomx.errors.GeomxError, match=r"there are runs in it: a, b$"):
+        Results.load(tmp_path / "study")
+
+
 def test_iterations_are_sorted(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(), render=render)
     recorder.network(graph())

@@ -19,13 +19,38 @@ def runs_in(directory: Path) -> list[Path]:
     """
     if (directory / "summary.json").is_file():
         return [directory]
-    both = [directory / mode for mode in ("sim", "live")]
-    if found := [place for place in both if (place / "summary.json").is_file()]:
+    if found := _of_both_modes(directory):
         return found
-    single = {path.parent.name for path in directory.glob("*/summary.json")}
-    double = {path.parent.parent.name for path in directory.glob("*/live/summary.json")}
-    if inside := sorted(single | double):
-        some = ", ".join(inside[:MOST_NAMED]) + (", ..." if len(inside) > MOST_NAMED else "")
-        raise ConfigError("run", directory, f"holds {len(inside)} runs; name one of them: {some}")
+    if inside := _below(directory):
+        remedy = f"holds {len(inside)} runs; name one of them: {_some(inside)}"
+        raise ConfigError("run", directory, remedy)
     remedy = f"is no directory of a run: it has no summary.json{told(directory)}"
     raise ConfigError("run", directory, remedy)
+
+
+def elsewhere(directory: Path) -> str:
+    """Return what to add to the sentence that a directory holds no run: which runs are in it.
+
+    Args:
+        directory: Which has no ``summary.json``.
+    """
+    places = [str(place) for place in _of_both_modes(directory)]
+    if places:
+        return f"; the runs of mode=both are in {' and '.join(places)}"
+    inside = _below(directory)
+    return f"; there are runs in it: {_some(inside)}" if inside else ""
+
+
+def _of_both_modes(directory: Path) -> list[Path]:
+    both = [directory / mode for mode in ("sim", "live")]
+    return [place for place in both if (place / "summary.json").is_file()]
+
+
+def _below(directory: Path) -> list[str]:
+    single = {path.parent.name for path in directory.glob("*/summary.json")}
+    double = {path.parent.parent.name for path in directory.glob("*/live/summary.json")}
+    return sorted(single | double)
+
+
+def _some(inside: list[str]) -> str:
+    return ", ".join(inside[:MOST_NAMED]) + (", ..." if len(inside) > MOST_NAMED else "")

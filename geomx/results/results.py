@@ -15,6 +15,7 @@ from geomx.errors import GeomxError
 from geomx.results import tables
 from geomx.results.columns import NEEDED
 from geomx.results.files import Row, damaged, read_json, read_table
+from geomx.results.folders import elsewhere
 from geomx.results.refusals import told
 from geomx.terminal import units
 from geomx.version import SUMMARY_SCHEMA, __version__
@@ -72,7 +73,7 @@ class Results:
         except FileNotFoundError as error:
             missing = Path(error.filename).name
             sentence = f"{directory} does not hold a run: it has no {missing}{told(directory)}"
-            raise GeomxError(sentence) from error
+            raise GeomxError(sentence + elsewhere(directory)) from error
         except OSError as error:
             raise GeomxError(f"{error.filename} cannot be read: {error.strerror}") from error
 
