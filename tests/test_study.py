@@ -413,7 +413,9 @@ def test_a_sweep_of_refused_jobs_leaves_a_report(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["-m", *QUICK, BASIC, f"hydra.sweep.dir={tmp_path}", "seed=-1,-2"]) == cli.WRONG
-    assert "2 variants, none of which has results" in capfd.readouterr().out
+    told = capfd.readouterr().out
+    assert "2 variants, none of which has results" in told
+    assert told.count("fsa seed=-1") == 1  # beside its reason, and not above it, too
     rows = json.loads((tmp_path / "study.json").read_text())["variants"]
     assert [row["status"] for row in rows] == ["refused", "refused"]
     page = (tmp_path / "report.html").read_text()

@@ -184,15 +184,19 @@ class Comparison:
         for figure in shown:
             table.add_column(self.label(figure, short=True), justify="right", no_wrap=True)
             table.add_column("ratio", justify="right", style="dim", no_wrap=True)
+        if not shown:  # no variant has results
+            table.add_column("reason", overflow="fold")
         for row in (*done, *(row for row in self.rows if row not in done)):
             cells = []
             for figure in shown:
                 told = figure.show(row.figures.get(figure.field))
                 cells.append(Text(told, style="bold" if told == best[figure.field] else ""))
                 cells.append(Text(ratio(row.against_baseline.get(figure.field))))
+            if not shown:
+                cells.append(Text(f"{row.status}: {row.reason}"))
             table.add_row(Text(row.name), *cells)
         told = [f"{row.name}: {row.status}: {row.reason}" for row in self.rows if row.reason]
-        if told:
+        if told and shown:
             table.caption = Text("\n".join(told))
         return table
 
