@@ -98,7 +98,27 @@ class Acts(Codes):
         pass
 
 
+class Costs(Codes):
+    """Encodes nothing, but changes a simulation as `act` does."""
+
+    def __init__(self, act: Any) -> None:
+        super().__init__()
+        self.act = act
+
+    @geomx.hookimpl
+    def geomx_sim(self, simulation: Any) -> None:
+        self.act(simulation)
+
+
+def charge(simulation: Any) -> None:
+    simulation.charge("charges", geomx.CodecCosts(encode_byte_s=1e-9, basis="a guess"))
+
+
 REGISTRY = registry_with(
+    slows=("accel", Costs(lambda simulation: simulation.costs.update(update=(0.1, 0.0)))),
+    waits=("accel", Costs(lambda simulation: simulation.env.timeout(1))),
+    charges=("accel", Costs(charge)),
+    looks=("accel", Costs(lambda simulation: simulation.costs["update"])),
     acts=("accel", Acts()),
     packed=("accel", Codes(Packed())),
     half=("accel", Codes(Half())),
@@ -177,6 +197,16 @@ def test_a_plugin_that_changes_nothing_causes_a_warning(
 )
 def test_a_plugin_that_changes_something_causes_no_warning(accel: Any, options: Any) -> None:
     assert doubts(*accel, **options) == []
+
+
+@pytest.mark.parametrize("mode", ["sim", "both", "live"])
+def test_what_geomx_sim_does_is_an_effect_of_simulations(mode: str) -> None:
+    for name, acts in (("slows", True), ("waits", True), ("charges", False), ("looks", False)):
+        said = doubts(name, mode=mode)
+        assert len(said) == (mode == "live" or not acts), name
+        assert all(line.startswith(NONE.format(name)) for line in said)
+    by_plugin = doubts("charges", mode=mode, costs={"by_plugin": True})
+    assert bool(by_plugin) == (mode == "live")
 
 
 @pytest.mark.slow

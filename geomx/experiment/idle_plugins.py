@@ -3,7 +3,7 @@
 Examples are a codec after one that leaves no values, a slicer of shards that fit in one message,
 and an overlay between parties that do not update together. Such a run equals one without the
 plugin, which its results would not show. For each hook of an accelerator, its result is therefore
-compared with the default, until the first effect is found.
+compared with the default, until the first effect is found. What `geomx_sim` does is looked at last.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from geomx.experiment.hops import hop
 from geomx.experiment.native_parts import chosen_optimizers, part
 from geomx.experiment.wiring import MOST_SHARD_ELEMENTS
 from geomx.limits.rules import hook_limited
+from geomx.options.costs import WORK
 from geomx.plugin.coordination import Overlay
 from geomx.plugin.parts import ByTurns, Shard, cut_evenly
 from geomx.plugin.selection import Selection
@@ -65,8 +66,41 @@ def _idle(experiment: Experiment) -> Iterator[tuple[str, list[str]]]:
                 break
             reasons.append(reason)
         else:
-            if reasons:
+            if reasons and not ("geomx_sim" in hooks and _acts_on_simulation(experiment, label)):
                 yield label, reasons
+
+
+def _acts_on_simulation(experiment: Experiment, label: str) -> bool:
+    """Return whether `geomx_sim` of a plugin changes costs or uses SimPy, or may do so."""
+    if experiment.mode == "live":
+        return False
+    shown = _Shown()
+    try:
+        experiment.selection.sim(shown, label)
+    except GeomxError:  # since it does more than costs are enough for, or fails: the run will tell
+        return True
+    return shown.costs != _COSTS or (shown.charged and experiment.costs.by_plugin)
+
+
+_COSTS = dict.fromkeys(WORK, (1.0, 1.0))
+"""Costs of every kind of work, seconds per message and per byte."""
+
+
+class _Shown:
+    """What a plugin is shown of a simulation that there is not: its costs.
+
+    Attributes:
+        costs: As of `Simulation`.
+        charged: Whether the plugin has told what codecs take.
+    """
+
+    def __init__(self) -> None:
+        self.costs = dict(_COSTS)
+        self.charged = False
+
+    def charge(self, accelerator: str, costs: Any) -> None:
+        """See `Simulation.charge`."""
+        self.charged = True
 
 
 class _Looking:

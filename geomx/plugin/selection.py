@@ -278,9 +278,7 @@ class Selection:
         """Return every accelerator, as named in errors, and the hooks that it implements."""
         decide = slice(1, 1 + len(self.accel))
         pairs = zip(self._chosen[decide], self._managers[decide], strict=True)
-        return [
-            (built.label, [hook for hook in hooks() if has_hook(m, hook)]) for built, m in pairs
-        ]
+        return [(each.label, [h for h in hooks() if has_hook(m, h)]) for each, m in pairs]
 
     def blamed(self, error: BaseException) -> PluginError | None:
         """Return `error` as a `PluginError` if code of a selected plugin raised it; else None.
@@ -339,9 +337,11 @@ class Selection:
         pairs = zip(self._chosen, self._managers, strict=True)
         return [f"{built.label}: {hook}" for built, manager in pairs if has_hook(manager, hook)]
 
-    def sim(self, simulation: Any) -> None:
-        """Call every `geomx_sim`, and check the costs after each."""
+    def sim(self, simulation: Any, label: str | None = None) -> None:
+        """Call every `geomx_sim`, or only that of a plugin, and check the costs after each."""
         for built, manager in zip(self._chosen, self._managers, strict=True):
+            if label not in (None, built.label):
+                continue
             for answer in call(manager, built.label, "geomx_sim", simulation=simulation):
                 check_answer(built.label, "geomx_sim", answer)
             if hasattr(simulation, "costs"):
