@@ -267,6 +267,7 @@ def geomx_overlay(self, group):
         return geomx.Overlay(geomx.Site(group.scheduler, Mind()))
 """,
 ).replace("class Base", "class Mind:\n    def on_report(self, *said):\n        1 / 0\n\nclass Base")
+SLEEPLESS = SLEEPS.replace("time.sleep(60)", "raise KeyboardInterrupt")
 RAISES = SLEEPS.replace("time.sleep(60)", 'raise ZeroDivisionError("oh")')
 LEAVES = accel(
     "bad",
@@ -304,6 +305,8 @@ def answering(hook: str, answer: str) -> str:
         (LEAVES, "live", "accel bad: geomx_sync_policy: Leaving.after_step .*SystemExit: missing"),
         (INTERRUPTS, "sim", "accel bad: geomx_sync_policy: Leaving.after_step .*KeyboardInterrupt"),
         (INTERRUPTS, "live", "accel bad: geomx_sync_policy: Leaving.after_step .*KeyboardInterru"),
+        (SLEEPLESS, "sim", "accel bad: Sleepy.encode .*KeyboardInterrupt"),
+        (SLEEPLESS, "live", "accel bad: geomx_codec: Sleepy.encode: KeyboardInterrupt"),
         (RAISES, "live", "accel bad: geomx_codec: Sleepy.encode: ZeroDivisionError: oh"),
         (MINDLESS, "live", "accel bad: geomx_overlay: Mind.on_report: ZeroDivisionError"),
         (HUNGRY, "sim", "accel bad: geomx_codec: Sleepy.encode: .*MemoryError: Unable to allocate"),
@@ -315,6 +318,8 @@ def answering(hook: str, answer: str) -> str:
         "leaves-live",
         "interrupts-sim",
         "interrupts-live",
+        "interrupts-codec-sim",
+        "interrupts-codec-live",
         "raises-live",
         "coordinator-live",
         "hungry-sim",

@@ -155,6 +155,8 @@ class Entry {
 template <class Function>
 auto Guarded(const PythonObject& held, const char* method, const char* wanted, Function&& function) {
   Entry entry(held.label(), held.label() + ": " + method);
+  // Ctrl-C and the watchdog interrupt threads of Python. On others, plugins have raised what they seem to be.
+  const bool interruptible = PyGILState_GetThisThreadState() != nullptr;
   nanobind::gil_scoped_acquire lock;
   entry.Locked();
   const auto blame = [&](const std::string& text) {
@@ -168,7 +170,7 @@ auto Guarded(const PythonObject& held, const char* method, const char* wanted, F
       return function();
     }
   } catch (nanobind::python_error& error) {
-    if (error.matches(PyExc_KeyboardInterrupt)) throw;
+    if (interruptible && error.matches(PyExc_KeyboardInterrupt)) throw;
     if (std::string_view(method) == "decode" && error.matches(RefusedType())) {
       throw Refusal(blame(std::string(" refused the bytes: ") +
                           nanobind::str(error.value()).c_str()).what());
