@@ -23,6 +23,7 @@ REMEDIES = {
     errno.EPERM: _IN_ANOTHER_FOLDER,
     errno.EMFILE: "raise the limit on open files (ulimit -n), and run it again",
     errno.ENFILE: "end other processes: the machine has reached its limit on open files",
+    errno.ENAMETOOLONG: "use a shorter name",
     errno.EIO: "check the disk or its mount, which reports an input/output error",
 }
 """Remedies for errors of the operating system that users may encounter."""

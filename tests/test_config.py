@@ -29,6 +29,7 @@ from geomx.network.warnings import ModelWarning
 from geomx.options.schema import Costs, Root, RuntimeOptions, TcpOptions
 from geomx.pages import both
 from geomx.plugin.registry import Registry
+from geomx.testing.worlds import NETWORK
 from tests.test_network import LAUGHS
 
 pytestmark = pytest.mark.interpreter  # Hydra and argument parsing
@@ -433,6 +434,30 @@ def test_values_of_a_file_that_do_not_fit_are_named(
 def test_what_is_wrong_is_named_by_its_own_key(words: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=f"^{sentence}"):
         main(words.split(), lambda made, directory: None)
+
+
+@pytest.mark.parametrize("word", ["network", "sync", "accel", "experiment", "costs", "scenario"])
+def test_names_that_no_file_can_have_are_refused(word: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{word}=x*.py: "):
+        main([f"{word}={'x' * 300}.py"], lambda made, directory: None)
+    if word == "network":
+        with pytest.raises(ConfigError, match=r"^network=x*\.gml: there is no such file"):
+            main([f"network={'x' * 300}.gml"], lambda made, directory: None)
+
+
+def test_long_values_of_a_network_are_no_names_of_files(tmp_path: Path) -> None:
+    delays: list[Any] = []
+    words = ["hydra.sweep.dir=" + str(tmp_path / "sweep"), "hydra/launcher=basic", "workload=tiny"]
+
+    def job(made: Any, directory: Path) -> None:
+        delays.append(made.cluster.name)
+
+    main(["-m", *words, f"network={','.join(30 * ['two_parties'])}"], job)
+    assert delays == 30 * ["two_parties"]
+    file = tmp_path / f"{'n' * 245}.yaml"
+    file.write_text(yaml.safe_dump({**NETWORK, "name": "long"}))
+    made, _ = compose([f"network={file}", "workload=tiny"], directory=tmp_path / "run")
+    assert made.cluster.name == "long"
 
 
 def test_a_flag_may_stand_behind_the_overrides(capfd: pytest.CaptureFixture[str]) -> None:

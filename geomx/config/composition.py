@@ -39,6 +39,9 @@ VERSION_BASE = "1.3"
 KEPT = 32
 """Compositions, of about a megabyte each."""
 
+LONGEST = 240
+"""Bytes of the name of a choice, of 255 that file systems take."""
+
 RUN_DIRECTORY = "hydra.run.dir"
 SHELLS = ("bash", "fish", "zsh")
 TASKS = ("install", "uninstall", "query")
@@ -168,6 +171,8 @@ def check_choice(group: str, override: str) -> None:
             wanted = "a list of names, [a,b]" if group in LISTS else "a name"
             raise ConfigError(group, shown, f"must be {wanted}")
         for name in names:
+            if len(name.encode()) > LONGEST:  # Hydra looks for a file of this name
+                raise ConfigError(group, shown, "is longer than names are")
             if names.count(name) > 1:
                 raise ConfigError(group, shown, f"{name} is listed twice")
 

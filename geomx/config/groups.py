@@ -6,6 +6,7 @@ Hydra has one store per process; the choices of an earlier experiment are replac
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -26,6 +27,9 @@ from geomx.plugin.registry import Registry
 
 MOST_ENTRIES = 32
 """Limit on the entries of a table that is copied into a choice."""
+
+LONGEST = 100
+"""Characters of a file's name in that of its choice, which Hydra takes for the name of a file."""
 
 OF_FILES = "file_"
 """How the names of choices begin that are made of files."""
@@ -148,9 +152,9 @@ def network_choice(value: str, registry: Registry, overrides: Sequence[str] = ()
 
 def _is_file(value: str, registry: Registry) -> bool:
     if "," in value or "(" in value:
-        return Path(value).is_file()
+        return os.path.isfile(value)
     known = Path(value).suffix in (*SUFFIXES, *_readers(registry))
-    return known or "/" in value or Path(value).is_file()
+    return known or "/" in value or os.path.isfile(value)  # False for what cannot be a name
 
 
 def _readers(registry: Registry) -> dict[str, Plugin]:
@@ -200,7 +204,8 @@ def store_file(group: str, path: Path, node: Mapping[Any, Any]) -> str:
         Name of the choice.
     """
     taken = ConfigStore.instance().repo.get(group, {})
-    stem = OF_FILES + re.sub(r"\W", "_", path.stem, flags=re.ASCII)  # no others without quotes
+    plain = re.sub(r"\W", "_", path.stem, flags=re.ASCII)  # no others without quotes
+    stem = OF_FILES + plain[:LONGEST]
     for name in chain([stem], (f"{stem}_{number}" for number in count(2))):
         there = taken.get(f"{name}.yaml")
         if there is None:

@@ -110,7 +110,7 @@ def read_costs(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: The file is missing or unreadable, or a value in it is invalid.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         names = ", ".join(sorted(named_costs()))
         remedy = f"must be a file that `geomx calibrate` wrote, or a name: {names}"
         raise ConfigError("costs", path, remedy)

@@ -13,6 +13,7 @@ attributes are filled in (`geomx.network.fill`) and hosts are added (`geomx.netw
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -188,7 +189,7 @@ def _node_link_of(graph: nx.Graph) -> dict[str, Any]:
 
 
 def _load(path: Path) -> Any:
-    if not path.exists():
+    if not os.path.exists(path):
         refuse("there is no such file")
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -210,10 +211,10 @@ def _load(path: Path) -> Any:
 def _from_file(source: str | Path) -> Any:
     """Return the graph in a GraphML or GML file, or the content of a YAML or JSON file."""
     path = Path(source)
-    if path.is_dir():
+    if os.path.isdir(path):
         refuse("is a folder, not a file")
     if path.suffix in (".graphml", ".gml"):
-        if not path.exists():
+        if not os.path.exists(path):
             refuse("there is no such file")
         reader = nx.read_graphml if path.suffix == ".graphml" else _read_gml
         graph = _garbage_named(lambda: reader(path), f"is not {path.suffix[1:].upper()}")
@@ -221,7 +222,7 @@ def _from_file(source: str | Path) -> Any:
             _check_declared(graph, path)
             _apply_defaults(graph)
         return graph
-    if path.exists() and path.suffix not in SUFFIXES:
+    if os.path.exists(path) and path.suffix not in SUFFIXES:
         refuse(f"unknown suffix {path.suffix or '(none)'}; {near(path.suffix, SUFFIXES)}")
     return _load(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ def function_of(option: str, given: str, name: str, shown: str) -> Callable[...,
         ConfigError: The file cannot be imported, or has no such function.
     """
     path = Path(given)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ConfigError(option, given, "there is no such file")
     spec = importlib.util.spec_from_file_location(f"geomx_{path.stem}_of_{name}", path)
     assert spec is not None and spec.loader is not None
