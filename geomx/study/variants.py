@@ -152,8 +152,11 @@ def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, st
         As they end, their directories, and why they could not be run (empty if they could).
     """
     from joblib import Parallel, delayed
+    from joblib.parallel import get_active_backend
 
     jobs = max(1, min(jobs, len(variants)))
+    if get_active_backend()[0].nesting_level:  # in a job of a sweep, where joblib has threads only
+        jobs = 1
     work = Parallel(n_jobs=jobs, return_as="generator_unordered")
     home = Path.cwd() if jobs > 1 else None
     yield from work(delayed(_run)(variant, home) for variant in variants)
