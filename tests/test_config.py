@@ -327,7 +327,11 @@ def test_a_file_in_the_place_of_a_folder_is_named(place: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "words", [["hydra.run.dir="], ["--multirun", "hydra.sweep.dir=", "seed=1,2"]]
+    "words",
+    [
+        *(["hydra.run.dir="], ['hydra.run.dir=""']),
+        *(["-m", word, "seed=1,2"] for word in ("hydra.sweep.dir=", "hydra.sweep.dir=''")),
+    ],
 )
 def test_a_folder_without_a_name_is_refused(words: list[str]) -> None:
     before = set(Path.cwd().iterdir())

@@ -291,7 +291,9 @@ def _check_key(override: str, key: str) -> None:
     if key.startswith("~") and key[1:] in CHOSEN:
         remedy = f"cannot be removed; choose another one: {key[1:]}=NAME"
         raise ConfigError("override", override, remedy)
-    if override in ("hydra.run.dir=", "hydra.sweep.dir="):  # as an unset variable leaves it
+    _, equals, value = override.partition("=")
+    folder = key in ("hydra.run.dir", "hydra.sweep.dir")
+    if folder and equals and value.strip() in ("", '""', "''"):  # as an unset variable leaves it
         raise ConfigError(key, "", "must be a folder; the present one is .")
 
 
