@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from geomx.errors import GeomxError
+from geomx.errors import ConfigError, GeomxError
 from geomx.options.schema import MODES
 from geomx.plugin.calling import one_line
 from geomx.results import refusals
@@ -21,13 +21,18 @@ def on_all_cores(overrides: Sequence[str]) -> list[str]:
 
     Empty if the mode is swept too, since then some jobs are live. They come after `overrides`, so
     the number of jobs is left out if it is among these.
+
+    Raises:
+        ConfigError: They ask for no jobs at all.
     """
     said = {
         override.partition("=")[0].lstrip("+"): override.partition("=")[2] for override in overrides
     }
+    jobs = "hydra.launcher.n_jobs"
+    if said.get(jobs) == "0":
+        raise ConfigError(jobs, 0, "must be 1 or more, or -1 for one job per core")
     if "hydra/launcher" in said or said.get("mode", "sim") not in MODES:
         return []
-    jobs = "hydra.launcher.n_jobs"
     return ["hydra/launcher=joblib", *([] if jobs in said else [f"{jobs}=${{geomx_jobs:}}"])]
 
 
