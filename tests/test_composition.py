@@ -18,7 +18,6 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 import conf
-from geomx.cli import main as cli
 from geomx.config import compose as composing
 from geomx.config import composition
 from geomx.errors import ConfigError
@@ -187,107 +186,6 @@ def test_an_experiment_may_be_a_sweep(tmp_path: Path, monkeypatch: pytest.Monkey
     seeds: list[int] = []
     composing.main(words, lambda experiment, directory: seeds.append(experiment.seed))
     assert seeds == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("word", "text"),
-    [
-        ("experiment=mine", "# @package _global_\nruntime: {pace: VALUE}\n"),
-        ("+runtime=mine", "pace: VALUE\n"),
-        ("+own=mine", "# @package runtime\npace: VALUE\n"),
-        ("+own/deep@runtime=mine", "pace: VALUE\n"),
-    ],
-)
-def test_a_number_for_a_truth_value_in_a_users_file_is_refused(
-    word: str, text: str, tmp_path: Path
-) -> None:
-    group = word.strip("+").partition("=")[0].partition("@")[0]
-    (tmp_path / group).mkdir(parents=True)
-    file = tmp_path / group / "mine.yaml"
-    words = [f"hydra.searchpath=[file://{tmp_path}]", word]
-    for value, allowed in (("2", False), ("-3", False), ("1", True), ("false", True)):
-        file.write_text(text.replace("VALUE", value))
-        if allowed:
-            assert composing.compose(words)[0].runtime.pace is (value == "1")
-            continue
-        with pytest.raises(ConfigError, match=rf"^runtime.pace={value}: must be true .*{file}"):
-            composing.compose(words)
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"seed: 1\nseed: 2\n", "seed comes twice at line 1"),
-        (b"seed: [\n", "is not YAML: .* at line 2"),
-        (b"name: Z\xfcrich\n", "cannot be read: it is not a text file"),
-        (b"seed: &a [*a]\n", "contains itself by an alias at line 1"),
-    ],
-)
-def test_an_unusable_file_that_another_one_chooses_is_named(
-    content: bytes, why: str, tmp_path: Path
-) -> None:
-    for name in ("experiment", "network", "own/deep"):
-        (tmp_path / name).mkdir(parents=True)
-    chosen = {
-        "experiment": "low",
-        "network": "override /network: low",
-        "own/deep": "/own/deep: low",
-    }
-    for group, default in chosen.items():
-        file = tmp_path / group / "low.yaml"
-        file.write_bytes(content)
-        text = f"# @package _global_\ndefaults:\n  - {default}\n"
-        (tmp_path / "experiment/mine.yaml").write_text(text)
-        for words in (
-            [f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"],
-            ["--config-dir", str(tmp_path), "experiment=mine"],
-        ):
-            with pytest.raises(ConfigError, match=rf"^{group}=low: {file} .*{why}"):
-                composing.main(words, lambda experiment, directory: None)
-
-
-@pytest.mark.needs("dgt", "hfa")
-def test_files_of_the_users_name_a_plugin(tmp_path: Path) -> None:
-    """That is installed: one of the same name, or one per table."""
-    for name, text in (
-        ("accel/flat", "k: 0.3"),
-        ("accel/other", "# @package accel.other\nk: 0.3"),
-        ("accel/good", "dgt: {k: 0.3}"),
-        ("sync/mine", "k1: 3"),
-    ):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / f"{name}.yaml").write_text(text)
-    place, below = f"hydra.searchpath=[file://{tmp_path}]", "options stand below the name of theirs"
-    for word, sentence in (
-        ("accel=flat", f"accel=flat: .*flat.yaml sets accel.k, .*{below}"),
-        ("accel=[dgt,flat]", f"accel=flat: .*flat.yaml sets accel.k, .*{below}"),
-        ("accel=other", f"accel=other: .*other.yaml sets accel.other, .*{below}"),
-        ("sync=mine", r"sync=mine: .*mine.yaml .*FOLDER/experiment/NAME.yaml .*'- override /sync"),
-    ):
-        with pytest.raises(ConfigError, match=f"^{sentence}"):
-            composing.compose([place, word])
-    experiment, _ = composing.compose([place, "accel=good"], directory=tmp_path / "run")
-    assert dict(experiment.selection.accel)["dgt"]["k"] == 0.3
-
-
-@pytest.mark.parametrize("command", ["run", "plan", "launch", "simulate", "calibrate", "plan --"])
-def test_every_command_with_overrides_finds_files_of_the_users(
-    command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Their values are refused here, so that nothing is run."""
-    name, *scripted = command.split()
-    behind = ["--", "true"] if scripted or name in ("launch", "simulate") else []
-    for folder, text in (("my, $own", "defaults: [other]"), ("more", "seed: -7")):
-        (tmp_path / folder / "experiment").mkdir(parents=True)
-        file = tmp_path / folder / "experiment" / ("other" if folder == "more" else "mine")
-        file.with_suffix(".yaml").write_text(f"# @package _global_\n{text}\n")
-    words = ["--config-dir", str(tmp_path / "my, $own"), "experiment=mine"]
-    words.append(f"hydra.searchpath=[file://{tmp_path}/more]")
-    assert cli.main([name, *words, *behind]) == cli.WRONG
-    assert capfd.readouterr().err.startswith("seed=-7: must be ")
-    for flag in (["--config-dir=none"], ["-cd", "none"]):
-        assert cli.main([name, "seed=1", *flag, *behind]) == cli.WRONG
-        assert "there is no folder none" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

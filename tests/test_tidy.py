@@ -292,6 +292,7 @@ def is_text(node: ast.AST) -> bool:
 HYDRA = (
     "geomx/config/compose.py",
     "geomx/config/composition.py",
+    "geomx/config/defaults.py",
     "geomx/config/messages.py",
     "geomx/config/own_files.py",
     "geomx/cli/main.py",

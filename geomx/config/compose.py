@@ -40,6 +40,7 @@ from geomx.config.composition import (
     read_words,
     run_all,
 )
+from geomx.config.defaults import circle
 from geomx.config.directories import (
     new_directory,
     no_directory,
@@ -337,6 +338,10 @@ def _explained(overrides: Sequence[str], registry: Registry) -> Iterator[None]:
         if (unmade := _unmade(error)) is not None:
             raise no_directory(unmade) from error
         raise explain(error, overrides, registry) from error
+    except RecursionError as error:
+        if (circular := circle(error)) is None:
+            raise
+        raise circular from None
 
 
 def _unmade(error: Exception) -> OSError | None:

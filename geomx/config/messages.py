@@ -10,6 +10,7 @@ import dataclasses
 import re
 import typing
 from collections.abc import Sequence
+from importlib.resources import files
 
 from hydra.core.config_store import ConfigStore
 from hydra.errors import (
@@ -29,6 +30,7 @@ from omegaconf.errors import (
 )
 from yaml import MarkedYAMLError
 
+from geomx.config.defaults import FORM, misfit, without_header
 from geomx.config.groups import OF_FILES
 from geomx.errors import ConfigError, near
 from geomx.options.parsing import SEVERAL
@@ -39,10 +41,7 @@ from geomx.plugin.registry import Registry
 _TYPES = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 _TABLE = "must be a table, {key: value}"
 _OWN_FILES = "files of your own are chosen by --config-dir FOLDER experiment=NAME"
-_CHOSEN = (
-    "plugins are chosen in its list of defaults: '- override /sync: NAME', "
-    "'- override /accel: [NAME]'"
-)
+_CHOSEN = f"plugins are chosen in its list of defaults: {FORM}"
 _OWN_EXPERIMENT = ", or NAME of FOLDER/experiment/NAME.yaml with --config-dir FOLDER"
 _VALIDATION = {  # what OmegaConf's messages contain, and what to do; the first that is found counts
     "is not a valid bool": "must be true or false",
@@ -69,7 +68,7 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
     if isinstance(error, MissingConfigException) and "/" in (error.missing_cfg_file or ""):
         group, name = _choice(str(error.missing_cfg_file))
         # Hydra supplies no options if the name is in a list.
-        options = error.options or list(ConfigStore.instance().repo.get(group, {}))
+        options = error.options or [*ConfigStore.instance().repo.get(group, {}), *_shipped(group)]
         known = [
             option.removesuffix(".yaml") for option in options if not option.startswith(OF_FILES)
         ]
@@ -77,6 +76,8 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
             also = _OWN_EXPERIMENT if group == "experiment" else ""
             return ConfigError(group, name, f"no such {group}; {near(name, known)}{also}")
         also = ", or a file" if group == "network" else ""
+        if also and "." in name:  # overrides name files by path; so this is in a list of defaults
+            also += f", which lists of defaults find by {name.partition('.')[0]} in FOLDER/network"
         return ConfigError(group, name, registry.missing(name, group, known, also))
     if isinstance(error, MissingConfigException):  # of the configuration in which all others are
         flag = "--config-name" if error.missing_cfg_file else "--config-path"
@@ -93,6 +94,8 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
         isinstance(error.__context__, OmegaConfBaseException)
     ):
         return _in_file(error.__context__, error, registry)
+    if (misfitting := misfit(str(error))) is not None:
+        return misfitting
     first = str(error).strip().split("\n", 1)[0] or type(error).__name__
     override = _override_in(str(error), overrides)
     key, _, value = override.partition("=")
@@ -111,6 +114,12 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
     return ConfigError(key or "configuration", value, first)
 
 
+def _shipped(group: str) -> list[str]:
+    """Return the files of a group that come with geomx."""
+    folder = files("geomx.conf") / group
+    return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+
+
 def _choice(file: str) -> tuple[str, str]:
     """Return group and name of the choice that Hydra looks for in a file, which may be a path."""
     own = file.startswith("hydra/")  # whose groups are nested
@@ -123,7 +132,8 @@ def _in_file(cause: OmegaConfBaseException, error: Exception, registry: Registry
     group, name = _choice(str(error).partition("'")[2].partition("'")[0])
     full_key = str(cause.full_key or "")
     if isinstance(cause, ConfigAttributeError | ConfigKeyError):
-        remedy = f"{full_key}: {_unknown(cause, full_key, '', registry)}"
+        unknown = f"{full_key}: {_unknown(cause, full_key, '', registry)}"
+        remedy = without_header(group, full_key) or unknown
     elif full_key:
         remedy = f"{full_key} {_remedy(cause, f'[{_show(cause)}]')}"
     else:  # the name of a plugin in the place of its options

@@ -18,6 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 
+from geomx.config.defaults import check_defaults
 from geomx.errors import ConfigError
 from geomx.experiment.words import at, check_truths
 from geomx.plugin.registration import LISTS
@@ -102,7 +103,7 @@ def _load_checked(repository: ConfigRepository, config_path: str) -> ConfigResul
     if source is not None and source.scheme() == FILE:
         file = Path(source.path, source._normalize_file_name(config_path))
         group, _, _ = config_path.rpartition("/")
-        _content(file, group)
+        check_defaults(_content(file, group), group, file)
     return _load(repository, config_path)
 
 
