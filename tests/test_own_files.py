@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from geomx.cli import main as cli
 from geomx.config import compose as composing
 from geomx.config.compose import main
 from geomx.errors import ConfigError
+from geomx.testing.worlds import NETWORK
 from tests.test_network import LAUGHS
 
 pytestmark = pytest.mark.interpreter  # Hydra and argument parsing
@@ -139,6 +141,17 @@ def test_an_unusable_file_that_another_one_chooses_is_named(
         ):
             with pytest.raises(ConfigError, match=rf"^{group}=low: {file} .*{why}"):
                 composing.main(words, lambda experiment, directory: None)
+
+
+def test_a_network_of_the_users_is_called_by_its_file(tmp_path: Path) -> None:
+    (tmp_path / "network").mkdir()
+    network = {key: value for key, value in NETWORK.items() if key != "name"}
+    for name, given in (("mine", {}), ("named", {"name": "theirs"})):
+        file = tmp_path / f"network/{name}.yaml"
+        file.write_text(OmegaConf.to_yaml(network | given))
+        words = [f"hydra.searchpath=[file://{tmp_path}]", f"network={name}"]
+        experiment, _ = composing.compose(words, directory=tmp_path / name)
+        assert experiment.cluster.name == given.get("name", name)
 
 
 @pytest.mark.needs("dgt", "hfa")

@@ -316,7 +316,9 @@ def _experiment(
         if key != "hydra"
     }
     check_own_files(runtime, content, registry)
-    chosen = runtime.choices
+    chosen, network = runtime.choices, content["network"]
+    if isinstance(network, dict) and "plugin" not in network:
+        network.setdefault("name", chosen.network)  # that of a file in a folder of the user's
     return build_experiment(content, chosen.sync, chosen.workload, overrides, registry)
 
 
