@@ -196,3 +196,10 @@ def test_every_command_with_overrides_finds_files_of_the_users(
     for flag in (["--config-dir=none"], ["-cd", "none"]):
         assert cli.main([name, "seed=1", *flag, *behind]) == cli.WRONG
         assert "there is no folder none" in capfd.readouterr().err
+
+
+def test_a_choice_in_a_list_of_defaults_overrides(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment/mine.yaml").write_text("# @package _global_\ndefaults: [/sync: hfa]\n")
+    with pytest.raises(ConfigError, match=r"^sync=: .*'- override /sync: NAME'"):
+        composing.compose([f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"])

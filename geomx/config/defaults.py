@@ -62,13 +62,16 @@ def without_header(group: str, key: str) -> str | None:
     Returns:
         The remedy; None if that is not the reason.
     """
-    if key.partition(".")[0] != group.partition("/")[0]:
+    if key != group.partition("/")[0]:
         return None
     return f"the first line must be '{_HEADER}', without which its values are those of a key {key}"
 
 
 def misfit(message: str) -> ConfigError | None:
     """Return the error for Hydra's message about an item of a list of defaults; None for others."""
+    if twice := re.match(r"Multiple values for ([^.]+)\.", message):
+        wanted = f"in a list of defaults, choose it by '- override /{twice[1]}: NAME'"
+        return ConfigError(twice[1], "", f"is chosen once more than it can be; {wanted}")
     found = re.match(r"In '(?:(.+)/)?([^/']+)': Could not override '([^']*)'", message)
     if found is None or found[1] is None:
         return None
