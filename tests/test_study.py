@@ -145,6 +145,8 @@ def test_live_variants_run_one_at_a_time(
             [asked("seed=1"), "study.baseline=plain"],
             "study.baseline=plain: must consist of overrides",
         ),
+        ([asked("study.each=[sync]")], "study=study.each=[sync]: a variant of a study can be no"),
+        (["study=null", "study.jobs=1"], "study.jobs=1: study=null stands before it"),
         (['study.variants=["seed=1","it\'s"]'], "study.variants[1]=it's: cannot be divided into"),
     ],
 )

@@ -227,7 +227,8 @@ def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> li
         directory: Directory of the study.
 
     Raises:
-        ConfigError: A variant's text cannot be divided into overrides, or the baseline's has none.
+        ConfigError: A variant's text cannot be divided into overrides, the baseline's has none, or
+            a variant would be a study.
     """
     base = [
         override
