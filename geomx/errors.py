@@ -62,6 +62,21 @@ def refused_file(error: OSError) -> str | None:
     return f"{error.filename}: {error.strerror}; {REMEDIES[error.errno]}"
 
 
+def unreadable(path: str | os.PathLike[str]) -> str | None:
+    """Return why there is nothing to read at a path, as part of a sentence; None if there is.
+
+    Args:
+        path: Of a file or folder. What cannot be a name is none of a file.
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return "there is no such file"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return None
+
+
 class GeomxError(Exception):
     """Root of geomx's errors: a sentence for the user on what failed and what to do."""
 

@@ -325,6 +325,13 @@ def test_a_file_in_the_place_of_a_folder_is_named(place: str, tmp_path: Path) ->
         main(sweep, lambda *_: pytest.fail("a run began"))
 
 
+def test_a_sweep_whose_folder_cannot_be_made_is_refused(recwarn: Any) -> None:
+    Path("multirun").touch()
+    with pytest.raises(GeomxError, match=r"multirun is a file; .*hydra\.sweep\.dir=FOLDER"):
+        main(["-m", "workload=tiny", "seed=1,2"], lambda *_: pytest.fail("a run began"))
+    assert not [warning for warning in recwarn if "Callback" in str(warning.message)]
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -406,7 +413,7 @@ def test_names_that_no_file_can_have_are_refused(word: str) -> None:
     with pytest.raises(ConfigError, match=f"^{word}=x*.py: "):
         main([f"{word}={'x' * 300}.py"], lambda made, directory: None)
     if word == "network":
-        with pytest.raises(ConfigError, match=r"^network=x*\.gml: there is no such file"):
+        with pytest.raises(ConfigError, match=r"^network=x*\.gml: cannot be read: File n"):
             main([f"network={'x' * 300}.gml"], lambda made, directory: None)
 
 

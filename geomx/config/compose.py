@@ -165,7 +165,11 @@ class SweepWatch(Callback):
 
     def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
         """See `Callback.on_multirun_start`."""
-        directory = Path(config.hydra.sweep.dir).absolute()
+        try:
+            directory = Path(config.hydra.sweep.dir).absolute()
+        except InterpolationResolutionError as error:
+            unmade = _unmade(error)
+            raise _Refusal(no_directory(unmade, "hydra.sweep.dir") if unmade else error) from None
         subdirectory = cast(dict[str, Any], OmegaConf.to_container(config.hydra.sweep))["subdir"]
         try:
             refuse_used_sweep(directory, str(subdirectory))

@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 import networkx as nx
 
 from geomx.cluster import Cluster
-from geomx.errors import ConfigError, near
+from geomx.errors import ConfigError, near, unreadable
 from geomx.network.attach import ATTACH, attach, is_bare
 from geomx.network.fill import FILL, complete
 from geomx.network.hosts import LAN
@@ -189,8 +189,8 @@ def _node_link_of(graph: nx.Graph) -> dict[str, Any]:
 
 
 def _load(path: Path) -> Any:
-    if not os.path.exists(path):
-        refuse("there is no such file")
+    if (why := unreadable(path)) is not None:
+        refuse(why)
     try:
         text = path.read_text(encoding="utf-8-sig")
         return json.loads(text) if path.suffix == ".json" else parse_yaml(text)
@@ -214,8 +214,8 @@ def _from_file(source: str | Path) -> Any:
     if os.path.isdir(path):
         refuse("is a folder, not a file")
     if path.suffix in (".graphml", ".gml"):
-        if not os.path.exists(path):
-            refuse("there is no such file")
+        if (why := unreadable(path)) is not None:
+            refuse(why)
         reader = nx.read_graphml if path.suffix == ".graphml" else _read_gml
         graph = _garbage_named(lambda: reader(path), f"is not {path.suffix[1:].upper()}")
         if path.suffix == ".graphml":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from geomx.errors import ConfigError, GeomxError, PluginError
+from geomx.errors import ConfigError, GeomxError, PluginError, unreadable
 
 FUNCTION = "world"
 SUFFIX = ".py"
@@ -104,8 +103,8 @@ def function_of(option: str, given: str, name: str, shown: str) -> Callable[...,
         ConfigError: The file cannot be imported, or has no such function.
     """
     path = Path(given)
-    if not os.path.isfile(path):
-        raise ConfigError(option, given, "there is no such file")
+    if (why := unreadable(path)) is not None or not path.is_file():
+        raise ConfigError(option, given, why or "there is no such file")
     spec = importlib.util.spec_from_file_location(f"geomx_{path.stem}_of_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
