@@ -16,17 +16,15 @@ from geomx import _core
 from geomx.cluster import NodeSpec
 from geomx.errors import ConfigError, PluginError
 from geomx.experiment.experiment import Experiment
+from geomx.experiment.validation import FLUID, REFERENCE, WAN_FUNCTION, check_wan
 from geomx.plugin.wan import WanConnection, WanEdge, WanModel
 from geomx.scenario.places import Edge
-from geomx.scenario.programs import SUFFIX, function_of
+from geomx.scenario.programs import function_of
 from geomx.sim import numbers
 from geomx.sim.clock import Clock
 from geomx.sim.reference.model import ReferenceModel
 from geomx.sim.world.calling import called
 from geomx.training.pace import NS
-
-FLUID, REFERENCE = "fluid", "reference"
-FUNCTION = "wan_model"
 
 
 def wan_model(experiment: Experiment) -> WanModel | None:
@@ -50,13 +48,13 @@ def wan_model(experiment: Experiment) -> WanModel | None:
         raise ConfigError("sim.wan", chosen, f"{whose} decides it too; leave one of them out")
     if chosen == REFERENCE:
         return ReferenceModel()
-    if not chosen.endswith(SUFFIX):
-        remedy = f"must be {FLUID}, {REFERENCE}, or a file with a function {FUNCTION}()"
-        raise ConfigError("sim.wan", chosen, remedy)
-    function = function_of("sim.wan", chosen, FUNCTION, f"{FUNCTION}()")
+    check_wan(chosen)
+    function = function_of("sim.wan", chosen, WAN_FUNCTION, f"{WAN_FUNCTION}()")
     made = called(experiment.selection, f"sim.wan={chosen}:", function)
     if not isinstance(made, WanModel):
-        raise PluginError(f"sim.wan={chosen}: {FUNCTION} returned {made!r}, not a geomx.WanModel")
+        raise PluginError(
+            f"sim.wan={chosen}: {WAN_FUNCTION} returned {made!r}, not a geomx.WanModel"
+        )
     return made
 
 

@@ -325,6 +325,14 @@ def test_a_file_in_the_place_of_a_folder_is_named(place: str, tmp_path: Path) ->
         main(sweep, lambda *_: pytest.fail("a run began"))
 
 
+@pytest.mark.parametrize("mode", ["sim", "live"])
+@pytest.mark.parametrize("wan", ["nix", "nix.py"])
+def test_a_model_of_the_network_that_there_is_not_is_refused_at_once(wan: str, mode: str) -> None:
+    with pytest.raises(ConfigError, match=f"^sim.wan={wan}: "):
+        main([f"sim.wan={wan}", f"mode={mode}"], lambda *_: pytest.fail("a run began"))
+    assert not any(Path.cwd().iterdir())
+
+
 def test_a_sweep_whose_folder_cannot_be_made_is_refused(recwarn: Any) -> None:
     Path("multirun").touch()
     with pytest.raises(GeomxError, match=r"multirun is a file; .*hydra\.sweep\.dir=FOLDER"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from geomx.errors import ConfigError
+from geomx.errors import ConfigError, unreadable
 from geomx.experiment.costs import warn_of_foreign_costs
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import warn_of_idle_plugins
@@ -15,7 +15,12 @@ from geomx.network.sharing import FIFO, SHARING
 from geomx.network.steps import draws_steps
 from geomx.network.warnings import LOSS_BASED, warn_of_uneven_round_trips
 from geomx.plugin.contracts import exchanges_at_once
+from geomx.scenario.programs import SUFFIX
 from geomx.version import __version__
+
+FLUID, REFERENCE = "fluid", "reference"
+WAN_FUNCTION = "wan_model"
+"""Function of a file that brings a model of the network."""
 
 
 def validate(experiment: Experiment) -> None:
@@ -33,6 +38,7 @@ def validate(experiment: Experiment) -> None:
     _check_standbys(experiment)
     _check_members(experiment)
     check_programs(experiment)
+    check_wan(experiment.sim.wan)
     check_live_events(experiment)
     _check_metrics(experiment)
     _check_sharing(experiment)
@@ -84,6 +90,24 @@ def check_programs(experiment: Experiment) -> None:
     if programs and experiment.mode != "sim":
         remedy = f"{programs[0]} acts on the simulated world; choose mode=sim"
         raise ConfigError("mode", experiment.mode, remedy)
+
+
+def check_wan(chosen: str) -> None:
+    """Check that there is the model of the network that ``sim.wan`` names.
+
+    Args:
+        chosen: The option.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if chosen in (FLUID, REFERENCE):
+        return
+    if not chosen.endswith(SUFFIX):
+        remedy = f"must be {FLUID}, {REFERENCE}, or a file with a function {WAN_FUNCTION}()"
+        raise ConfigError("sim.wan", chosen, remedy)
+    if (why := unreadable(chosen)) is not None:
+        raise ConfigError("sim.wan", chosen, why)
 
 
 def _check_metrics(experiment: Experiment) -> None:
