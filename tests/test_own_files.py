@@ -196,6 +196,8 @@ def test_every_command_with_overrides_finds_files_of_the_users(
     for flag in (["--config-dir=none"], ["-cd", "none"]):
         assert cli.main([name, "seed=1", *flag, *behind]) == cli.WRONG
         assert "there is no folder none" in capfd.readouterr().err
+    assert cli.main([name, "seed=1", "--config-dir=", *behind]) == cli.WRONG
+    assert "--config-dir must name a folder" in capfd.readouterr().err
 
 
 def test_a_choice_in_a_list_of_defaults_overrides(tmp_path: Path) -> None:

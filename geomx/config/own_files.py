@@ -58,6 +58,8 @@ def with_folder_searched(words: Sequence[str]) -> list[str]:
 
 def no_folder(folder: str) -> str | None:
     """Return what is wrong with the folder of the flag; None if it is there."""
+    if not folder:  # as an unset variable leaves it
+        return f"{FLAG} must name a folder; the present one is ."
     return None if Path(folder).is_dir() else f"there is no folder {folder}"
 
 
