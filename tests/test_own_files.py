@@ -200,6 +200,27 @@ def test_every_command_with_overrides_finds_files_of_the_users(
     assert "--config-dir must name a folder" in capfd.readouterr().err
 
 
+@pytest.mark.slow
+def test_swept_presets_of_live_runs_and_studies_run_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hydra's launcher is chosen before it reads their files."""
+    words: list[str] = []
+    monkeypatch.setattr(
+        "geomx.config.compose.run_all", lambda flags, given, job: words.extend(given)
+    )
+    (tmp_path / "experiment").mkdir()
+    texts = {"live": "mode: live", "many": "study: {each: [sync]}", "sim": "seed: 3", "bad": "x: 1"}
+    for name, text in texts.items():
+        file = tmp_path / f"experiment/{name}.yaml"
+        file.write_text(f"# @package _global_\n{text}\n")
+    for names, jobs in (("sim,live", "1"), ("many,sim", "1"), ("sim,bad", "${geomx_jobs:}")):
+        words.clear()
+        given = ["-m", "--config-dir", str(tmp_path), f"experiment={names}", "seed=1,2"]
+        main(given, lambda made, directory: None)
+        assert f"hydra.launcher.n_jobs={jobs}" in words
+
+
 def test_a_choice_in_a_list_of_defaults_overrides(tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment/mine.yaml").write_text("# @package _global_\ndefaults: [/sync: hfa]\n")

@@ -14,10 +14,10 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, cast
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -36,6 +36,8 @@ from yaml import YAMLError
 from geomx.config.composition import (
     check_choice,
     composed,
+    each_preset,
+    hydra_raises,
     initialised,
     read_words,
     run_all,
@@ -51,7 +53,7 @@ from geomx.config.directories import (
 from geomx.config.groups import as_typed, network_choice, offer, store_file
 from geomx.config.messages import explain
 from geomx.config.own_files import check_own_files
-from geomx.config.sweeps import noted, on_all_cores, parallel_jobs, reported
+from geomx.config.sweeps import noted, on_all_cores, one_at_a_time, parallel_jobs, reported
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.build import build_experiment
 from geomx.experiment.costs import read_costs
@@ -221,8 +223,12 @@ def main(
             raise
 
     arguments, token = sys.argv, _sweep.set(None)
-    with _explained(plain, registry), _hydra_raises():
+    with _explained(plain, registry), hydra_raises():
         side_by_side = on_all_cores(plain) if SWEEP.intersection(flags) else []
+        if side_by_side and any(
+            _runs_alone(words, registry) for words in each_preset([*plain, *searched])
+        ):
+            side_by_side = one_at_a_time(side_by_side)
         words = [*prepare(plain, registry), *side_by_side]
         sys.argv = ["geomx", *words, *flags]  # --info takes a word that follows it
         try:
@@ -242,6 +248,15 @@ def main(
             if sweep_directory is not None:
                 swept(sweep_directory, [*flags, *plain])
     return sweep_directory
+
+
+def _runs_alone(overrides: Sequence[str], registry: Registry) -> bool:
+    """Return whether jobs of these overrides are to run one at a time; False if they fail."""
+    try:
+        _, config = _composed(overrides, registry)
+    except (GeomxError, HydraException, OmegaConfBaseException):
+        return False
+    return parallel_jobs(_root_=config) == 1
 
 
 def prepare(overrides: Sequence[str], registry: Registry) -> list[str]:
@@ -363,34 +378,3 @@ def _unmade(error: Exception) -> OSError | None:
     while within is not None and not isinstance(within, OSError):
         within = within.__cause__ or within.__context__
     return within
-
-
-class _WithoutJobLine:
-    """A stream that drops Hydra's announcement of a failing job; the failure itself is reported."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Pass `text` on, unless it is the announcement."""
-        if text.startswith("Error executing job with overrides"):
-            return len(text)
-        return self._stream.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-@contextmanager
-def _hydra_raises() -> Iterator[None]:
-    """Make Hydra raise its exceptions instead of printing them and exiting."""
-    before = os.environ.get("HYDRA_FULL_ERROR")
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    try:
-        with redirect_stderr(cast(TextIO, _WithoutJobLine(sys.stderr))):
-            yield
-    finally:
-        if before is None:
-            del os.environ["HYDRA_FULL_ERROR"]
-        else:
-            os.environ["HYDRA_FULL_ERROR"] = before

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from argparse import Namespace
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TextIO, cast
 
 from hydra import compose, initialize_config_module, main
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
@@ -177,6 +179,25 @@ def check_choice(group: str, override: str) -> None:
                 raise ConfigError(group, shown, f"{name} is listed twice")
 
 
+def each_preset(overrides: Sequence[str]) -> Iterator[list[str]]:
+    """Yield overrides with one file of the group ``experiment`` each, of several that are swept.
+
+    Other keys that are swept are left out. Nothing is yielded if no such file is swept.
+
+    Args:
+        overrides: Overrides of a sweep.
+
+    Raises:
+        HydraException: An override has another syntax.
+    """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    swept = [override for override in parsed if override.is_sweep_override()]
+    fixed = [str(each.input_line) for each in parsed if each not in swept]
+    for override in (each for each in swept if each.key_or_group == "experiment"):
+        for name in override.sweep_string_iterator():
+            yield [*fixed, f"experiment={name}"]
+
+
 def is_one_run(overrides: Sequence[str]) -> bool:
     """Return whether overrides are certain to describe a single run.
 
@@ -291,3 +312,34 @@ def _record(parsed: Sequence[Override], hydra: Any) -> None:
         item_sep=form.item_sep,
         exclude_keys=form.exclude_keys,
     )
+
+
+class _WithoutJobLine:
+    """A stream that drops Hydra's announcement of a failing job; the failure itself is reported."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Pass `text` on, unless it is the announcement."""
+        if text.startswith("Error executing job with overrides"):
+            return len(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def hydra_raises() -> Iterator[None]:
+    """Make Hydra raise its exceptions instead of printing them and exiting."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        with redirect_stderr(cast(TextIO, _WithoutJobLine(sys.stderr))):
+            yield
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before

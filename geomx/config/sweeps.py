@@ -16,6 +16,10 @@ from geomx.results import refusals
 REPORTED = "reported"  # attribute of the error of a sweep's job that has been printed already
 
 
+_JOBS = "hydra.launcher.n_jobs"
+_ON_ALL = f"{_JOBS}=${{geomx_jobs:}}"
+
+
 def on_all_cores(overrides: Sequence[str]) -> list[str]:
     """Return overrides that run a sweep's jobs in parallel, unless a launcher is chosen.
 
@@ -28,12 +32,16 @@ def on_all_cores(overrides: Sequence[str]) -> list[str]:
     said = {
         override.partition("=")[0].lstrip("+"): override.partition("=")[2] for override in overrides
     }
-    jobs = "hydra.launcher.n_jobs"
-    if said.get(jobs) == "0":
-        raise ConfigError(jobs, 0, "must be 1 or more, or -1 for one job per core")
+    if said.get(_JOBS) == "0":
+        raise ConfigError(_JOBS, 0, "must be 1 or more, or -1 for one job per core")
     if "hydra/launcher" in said or said.get("mode", "sim") not in MODES:
         return []
-    return ["hydra/launcher=joblib", *([] if jobs in said else [f"{jobs}=${{geomx_jobs:}}"])]
+    return ["hydra/launcher=joblib", *([] if _JOBS in said else [_ON_ALL])]
+
+
+def one_at_a_time(words: Sequence[str]) -> list[str]:
+    """Return what `on_all_cores` returned for jobs of which some must run alone."""
+    return [word if word != _ON_ALL else f"{_JOBS}=1" for word in words]
 
 
 def parallel_jobs(*, _root_: Any) -> int:
