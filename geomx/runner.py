@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from geomx.config.compose import compose
+from geomx.config.own_files import FLAG
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.costs import this_machine
 from geomx.experiment.experiment import Experiment
@@ -229,7 +230,9 @@ def _listed(given: Sequence[str | Sequence[str]]) -> list[str]:
             remedy = 'overrides are strings such as "+sync=NAME", in one list or one by one'
             raise ConfigError("override", repr(override), remedy)
         if override.startswith("-"):
-            raise ConfigError("override", override, "is a flag of the command line; leave it out")
+            instead = "write 'hydra.searchpath=[file:///FOLDER]'"
+            what = instead if override.startswith(FLAG) else "leave it out"
+            raise ConfigError("override", override, f"is a flag of the command line; {what}")
         parts = [override] if "'" in override or '"' in override else override.split()
         if len(parts) > 1 and all(_ASSIGNS.match(part) for part in parts):
             separate = ", ".join(repr(part) for part in parts)

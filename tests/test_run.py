@@ -228,6 +228,7 @@ def test_overrides_may_be_a_list_or_separate_arguments(
             "is 2 overrides; write ['seed=1', 'iterations=5']",
         ),
         (["-m"], "is a flag of the command line; leave it out"),
+        (["--config-dir=x"], "a flag of the command line; write 'hydra.searchpath=[file:"),
         ([3], 'overrides are strings such as "+sync=NAME", in one list or one by one'),
         ([["+sync=hfa"], "iterations=5"], "overrides are strings"),
     ],
