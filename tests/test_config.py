@@ -405,6 +405,11 @@ def test_composition_leaves_no_global_state() -> None:
     [
         ("sync.k1=3 +sync=diloco", "sync.k1=3: is an option of sync=hfa, which is not chosen; "),
         ("sync.k=3 +sync=hfa", "sync.k=3: unknown key; did you mean k2?"),
+        (
+            "scenario.x=3",
+            "scenario.x=3: scenario has no keys of its own: it is a list, or null; set",
+        ),
+        ("hydra.sweeper.params.x=3", "hydra.sweeper.params.x=3: .* set hydra.sweeper.params as a"),
         ("--config-dir none seed=1", "flags=.*: there is no folder none"),
         ("--config-name none seed=1", "--config-name=none: there is none; "),
         ("--config-path none seed=1", "--config-path=.*none: there is none; "),

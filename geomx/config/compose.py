@@ -51,7 +51,7 @@ from geomx.config.directories import (
     removed,
 )
 from geomx.config.groups import as_typed, network_choice, offer, store_file
-from geomx.config.messages import explain
+from geomx.config.messages import below_nothing, explain
 from geomx.config.own_files import check_own_files
 from geomx.config.sweeps import noted, on_all_cores, one_at_a_time, parallel_jobs, reported
 from geomx.errors import ConfigError, GeomxError
@@ -364,10 +364,11 @@ def _explained(overrides: Sequence[str], registry: Registry) -> Iterator[None]:
         if (unmade := _unmade(error)) is not None:
             raise no_directory(unmade) from error
         raise explain(error, overrides, registry) from error
-    except RecursionError as error:
-        if (circular := circle(error)) is None:
+    except (AssertionError, RecursionError, ValueError) as error:
+        told = circle(error) if isinstance(error, RecursionError) else below_nothing(error)
+        if told is None:
             raise
-        raise circular from None
+        raise told from None
 
 
 def _unmade(error: Exception) -> OSError | None:

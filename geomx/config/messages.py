@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import traceback
 import typing
 from collections.abc import Sequence
 from importlib.resources import files
 
+from hydra._internal import config_loader_impl
 from hydra.core.config_store import ConfigStore
 from hydra.errors import (
     ConfigCompositionException,
     MissingConfigException,
     OverrideParseException,
 )
+from omegaconf import OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
@@ -112,6 +115,26 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
     elif "No match in the defaults list" in first:
         first = "it has no default to replace; write it with a +"
     return ConfigError(key or "configuration", value, first)
+
+
+def below_nothing(error: Exception) -> ConfigError | None:
+    """Return the error for an override of a key below a list or null; None if that is not why.
+
+    OmegaConf asserts that there are none, or takes a key of a list for its number.
+
+    Args:
+        error: An `AssertionError` or `ValueError`.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not any(frame.f_globals is vars(config_loader_impl) for frame in frames):
+        return None
+    for frame in frames:
+        if frame.f_code is OmegaConf.update.__code__:
+            key, value = frame.f_locals["key"], frame.f_locals["value"]
+            above = key.rpartition(".")[0]
+            remedy = f"{above} has no keys of its own: it is a list, or null"
+            return ConfigError(key, str(value), f"{remedy}; set {above} as a whole")
+    return None
 
 
 def _shipped(group: str) -> list[str]:
