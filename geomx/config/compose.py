@@ -364,7 +364,7 @@ def _explained(overrides: Sequence[str], registry: Registry) -> Iterator[None]:
         if (unmade := _unmade(error)) is not None:
             raise no_directory(unmade) from error
         raise explain(error, overrides, registry) from error
-    except (AssertionError, RecursionError, ValueError) as error:
+    except (AssertionError, AttributeError, RecursionError, ValueError) as error:
         told = circle(error) if isinstance(error, RecursionError) else below_nothing(error)
         if told is None:
             raise

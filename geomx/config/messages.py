@@ -123,7 +123,7 @@ def below_nothing(error: Exception) -> ConfigError | None:
     OmegaConf asserts that there are none, or takes a key of a list for its number.
 
     Args:
-        error: An `AssertionError` or `ValueError`.
+        error: An `AssertionError`, `AttributeError` or `ValueError`.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if not any(frame.f_globals is vars(config_loader_impl) for frame in frames):
@@ -131,6 +131,9 @@ def below_nothing(error: Exception) -> ConfigError | None:
     for frame in frames:
         if frame.f_code is OmegaConf.update.__code__:
             key, value = frame.f_locals["key"], frame.f_locals["value"]
+            if key.startswith("hydra.sweeper."):
+                remedy = "can be set by files only; with -m, KEY=A,B sweeps values"
+                return ConfigError(key, str(value), remedy)
             above = key.rpartition(".")[0]
             remedy = f"{above} has no keys of its own: it is a list, or null"
             return ConfigError(key, str(value), f"{remedy}; set {above} as a whole")
