@@ -99,14 +99,22 @@ def test_trees_on_redrawn_links_beat_the_star(sized: Build, simulate: Build) -> 
 
 @pytest.mark.slow
 @pytest.mark.needs("tsengine")
-def test_planned_trees_on_a_redrawn_mesh_beat_the_star(sized: Build, simulate: Build) -> None:
+def test_planned_trees_on_redrawn_meshes_beat_the_star(
+    sized: Build, simulate: Build, seed: int
+) -> None:
+    # Of 58 drawn meshes, the gains are 3.07 on average, 2.4 to 4.2, with a standard deviation of
+    # 0.36: the mean of five is below 2.5 in one draw of several thousand.
     folder = Path(__file__).resolve().parents[1] / "conf" / "network"
     content = yaml.safe_load((folder / "netstorm_dynamic.yaml").read_text(encoding="utf-8"))
     workload = sized(*[1_000_000] * 24)
-    star, tree = (
-        simulate(content, workload, ("fsa", {}), accel, iterations=40) for accel in ([], TREE)
-    )
-    assert star.results.summary["seconds"] >= 2.8 * tree.results.summary["seconds"]
+    gains = []
+    for drawn in range(seed, seed + 5):
+        star, tree = (
+            simulate(content, workload, ("fsa", {}), accel, iterations=40, seed=drawn)
+            for accel in ([], TREE)
+        )
+        gains.append(star.results.summary["seconds"] / tree.results.summary["seconds"])
+    assert sum(gains) / len(gains) >= 2.5, gains
 
 
 @pytest.mark.slow
