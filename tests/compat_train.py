@@ -41,6 +41,13 @@ for key, parameter in enumerate(parameters):
 if master and not os.environ.get("TRAINING_MASTER"):
     raise SystemExit
 
+if updates:  # servers run the optimizer, so they have its states
+    for call in (store.save_optimizer_states, store.load_optimizer_states):
+        try:
+            call("states")
+        except mx.base.MXNetError as error:
+            print("refused:", error)
+
 images = mx.gluon.data.vision.MNIST(options.folder, train=True)
 mine = slice(options.slice, None, store.num_all_workers)
 inputs = images._data[:].astype("float32").reshape((-1, 784))[mine] / 255

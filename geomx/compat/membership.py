@@ -31,6 +31,7 @@ from geomx.live.member import Member
 
 _QUIET_S = 1.0
 _EXCUSE_S = 5.0
+_WOULD = "it would with DMLC_ENABLE_CENTRAL_WORKER=1 for the global servers"
 
 
 def report_absence(role: Role, environ: Mapping[str, str]) -> None:
@@ -57,7 +58,7 @@ class Membership:
     Attributes:
         rank: Rank among the workers of its party.
         master: Whether it configures the job.
-        outside: Whether it does so without training; known once the job exists.
+        outside: Whether the master does so without training; known once the job exists.
 
     Raises:
         GeomxError: The scheduler cannot be reached.
@@ -165,8 +166,7 @@ class Membership:
             wish = self._wish
             compression = dict(wish.compression)
             self._spoke.send("wish", kv=wish.type, compression=compression, keys=keys)
-            self._ticket = self._spoke.expect("job").facts
-            self.outside = bool(self._ticket["outside"])
+            self._job()
             if self.outside:
                 self._hand_in()
 
@@ -193,19 +193,37 @@ class Membership:
         """
         if not self.members:
             self.tell()
-            if self._ticket is None:
-                self._ticket = self._spoke.expect("job").facts
-            seats = [(str(name), int(number)) for name, number in self._ticket["own"]]
+            ticket = self._job()
+            seats = [(str(name), int(number)) for name, number in ticket["own"]]
             if not seats:
-                raise GeomxError(
-                    "this master worker does not train, so it has nothing to push or pull; "
-                    "it would with DMLC_ENABLE_CENTRAL_WORKER=1 for the global servers"
-                )
+                none = "this master worker does not train, so it has nothing to push or pull"
+                raise GeomxError(f"{none}; {_WOULD}")
             self._log.call(seats[0][0])
             host = own_host(self._spoke.here(), self._environ)
-            self.members = self._join_threads.take(seats, self._ticket, host)
+            self.members = self._join_threads.take(seats, ticket, host)
             self._log.started(self.members[0].started_s)
         return self.members[0]
+
+    def check_states(self) -> None:
+        """Check that optimizer states can be saved and loaded, after waiting for the job to begin.
+
+        Raises:
+            GeomxError: The master worker, which alone may do so, does not train.
+        """
+        self.tell()
+        self._job()
+        if self.outside:
+            raise GeomxError(
+                "optimizer states cannot be saved or loaded: only the master worker may do so, "
+                f"and that of this job does not train; {_WOULD}"
+            )
+
+    def _job(self) -> Mapping[str, Any]:
+        """Wait for the job to begin; return this worker's part of it."""
+        if self._ticket is None:
+            self._ticket = self._spoke.expect("job").facts
+            self.outside = bool(self._ticket["outside"])
+        return self._ticket
 
     def barrier(self) -> None:
         """Wait until all workers of this party have reached the barrier."""
@@ -230,9 +248,7 @@ class Membership:
             return
         try:
             self.tell()
-            if self._ticket is None:
-                self._ticket = self._spoke.expect("job").facts
-            if self._ticket["own"]:
+            if self._job()["own"]:
                 member = self.join()
                 member.loop.leave()
                 member.wait_stopped()

@@ -22,7 +22,7 @@ from geomx.kv import store as kv
 from geomx.kv.ending import at_end
 from geomx.kv.values import devices, pairs
 from geomx.live.mxnet_exchange import EngineExchange
-from geomx.mxnet.arrays import initial, mx
+from geomx.mxnet.arrays import initial, mx, store_call
 
 
 class CompatStore(mxnet.KVStore):
@@ -101,6 +101,26 @@ class CompatStore(mxnet.KVStore):
         """
         if self._membership.master:
             self._membership.wish(compression=dict(compression_params))
+
+    @store_call
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
+        """Save the state of the optimizers; see `geomx.mxnet.KVStore.save_optimizer_states`.
+
+        Raises:
+            GeomxError: As there, or the master worker does not train.
+        """
+        self._membership.check_states()
+        super().save_optimizer_states(fname, dump_optimizer)
+
+    @store_call
+    def load_optimizer_states(self, fname: str) -> None:
+        """Continue from saved states; see `geomx.mxnet.KVStore.load_optimizer_states`.
+
+        Raises:
+            GeomxError: As there, or the master worker does not train.
+        """
+        self._membership.check_states()
+        super().load_optimizer_states(fname)
 
     def barrier(self) -> None:
         """Wait until every worker of this party has reached the barrier."""
