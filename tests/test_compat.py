@@ -10,11 +10,14 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from geomx.compat.addresses import FOLDER
+from geomx.compat.addresses import FOLDER, ProcessLog
+from geomx.compat.membership import Membership
 from geomx.compat.roles import Role, role_of
 from geomx.compat.variables import (
     FEATURES,
@@ -439,6 +442,19 @@ print("of the script", file=sys.stderr)
     (log,) = tmp_path.glob("*.log")
     assert done.stderr == "of the script\n"
     assert re.fullmatch(r"geomx: \S+ warning: it waits\nof the script\n", log.read_text())
+
+
+def test_a_failing_worker_reads_its_counters_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    loop = SimpleNamespace(stats=lambda: read.append("stats"), failure=lambda: None)
+    member = SimpleNamespace(node=SimpleNamespace(name="a/worker0"), loop=loop, close=list)
+    worker = Membership.__new__(Membership)
+    worker.members, worker._broken = [cast(Any, member)], False
+    worker._log = ProcessLog("worker", {})
+    monkeypatch.setattr("geomx.compat.membership.failing", lambda: True)
+    worker.note_failure()  # its store leaves
+    worker._end()  # its program ends
+    assert read == ["stats"]
 
 
 @pytest.mark.slow

@@ -122,9 +122,15 @@ class ProcessLog:
     Args:
         kind: Role of the process.
         environ: Its environment variables; without `FOLDER` nothing is written.
+
+    Attributes:
+        name: Name of the process.
+        stem: Path of its files without suffix; None: it has none.
+        ended: Whether its exit status was recorded.
     """
 
     def __init__(self, kind: str, environ: Mapping[str, str]) -> None:
+        self.ended = False
         folder = environ.get(FOLDER)
         self._verbose = environ.get("PS_VERBOSE", "0") not in ("", "0")
         self._notes: Notes | None = None
@@ -175,6 +181,7 @@ class ProcessLog:
 
     def end(self, status: int) -> None:
         """Record the exit status; a second call has no effect."""
+        self.ended = True
         if self._notes is not None:
             at_s = time.monotonic()  # of one machine's processes: the first failure is the cause
             self._notes.end(status=status, name=self.name, nodes=self._nodes, at_s=at_s)

@@ -233,7 +233,7 @@ class Membership:
 
     def note_failure(self) -> None:
         """Record that the program fails, if it does: before it leaves, and others fail of that."""
-        if failing():
+        if failing() and not self._log.ended:
             self._log.measured(self.members)
             self._log.end(FAILED)
 
@@ -266,7 +266,8 @@ class Membership:
             except GeomxError as error:
                 print(error, file=sys.stderr, flush=True)
                 failed = True
-        self._log.measured(self.members)
+        if not self._log.ended:
+            self._log.measured(self.members)
         for member in self.members:
             failed = failed or member.loop.failure() is not None
             member.close()
