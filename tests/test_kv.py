@@ -517,6 +517,26 @@ def test_different_shapes_are_an_error_with_both_shapes(stores: Stores) -> None:
         assert sizes["3"] != sizes["4"]
 
 
+@pytest.mark.slow
+def test_a_worker_that_was_refused_does_not_wait_for_its_server_at_its_end() -> None:
+    spec = unshaped({"east": 1, "west": 2})
+    spec = replace(spec, runtime=replace(spec.runtime, failure_timeout_s=30.0))  # so long it waited
+    for _ in range(6):  # it is refused before it leaves, or, in half of the runs, after
+        with_everyone = LocalCluster(spec)
+        stores = [kv.KVStore(member) for member in with_everyone.workers]
+
+        def introduce(store: kv.KVStore) -> None:
+            with contextlib.suppress(GeomxError):
+                store.init("w", np.zeros(3 + (store.global_rank == 2)))
+                store.barrier()
+
+        everyone(stores, introduce)
+        began = time.monotonic()
+        everyone(stores, lambda store: store.close())
+        assert time.monotonic() - began < 15
+        with_everyone.close()
+
+
 ENDS = """
 import atexit, os, sys, threading
 from geomx.errors import Left

@@ -309,6 +309,7 @@ class Driver final : private Sessions::Handler, private Replay::Handler {
   void OnTurnedAway(NodeId peer, const std::string& reason, bool told) override;
   void TellMade(PeerLink& link);
   void CannotJoin(const std::string& reason, bool told);
+  void GiveUp(NodeId peer, const std::string& reason);
   void Acknowledge(PeerLink& link);
   void AcknowledgeAll();
   void SayArrived(PeerLink& link);

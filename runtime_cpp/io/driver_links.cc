@@ -82,14 +82,17 @@ void Driver::OnLost(PeerLink& link) {
   DrainEvents();
 }
 
+// This node no longer calls the peer, so no connection will carry the link.
+void Driver::GiveUp(NodeId peer, const std::string& reason) {
+  OnLinkDown(peer, reason);
+  node_->HandleLinkDown(peer, reason, Now());
+  DrainEvents();
+}
+
 void Driver::OnUnreachable(NodeId peer, const std::string& reason) {
-  if (node_) {
-    node_->HandleLinkDown(peer, reason, Now());
-    DrainEvents();
-  } else {
-    join_deadline_ = kNever;
-    status_.SetJoinError("cannot join the run: " + reason);
-  }
+  if (node_) return GiveUp(peer, reason);
+  join_deadline_ = kNever;
+  status_.SetJoinError("cannot join the run: " + reason);
 }
 
 void Driver::OnTurnedAway(NodeId peer, const std::string& reason, bool told) {
@@ -98,8 +101,7 @@ void Driver::OnTurnedAway(NodeId peer, const std::string& reason, bool told) {
     status_.Fail(name_, reason);
     return FailCallbacks();
   }
-  node_->HandleLinkDown(peer, (told ? "it refused the connection: " : "") + reason, Now());
-  DrainEvents();
+  GiveUp(peer, (told ? "it refused the connection: " : "") + reason);
 }
 
 void Driver::CannotJoin(const std::string& reason, bool told) {
