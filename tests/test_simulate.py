@@ -257,6 +257,23 @@ FAILURES = {
     if rank == 1:
         raise RuntimeError("no more data")
 """,
+    "OSError: no data:\n": """
+    if rank == 1:
+        raise OSError("no data:\\n- a\\n- b")
+""",
+    "RuntimeError: nothing there\n": """
+    if rank == 1:  # as MXNet's operators say it
+        raise RuntimeError("Traceback (most recent call last):\\n  File a.cc\\nnothing there")
+""",
+    "exit status 1: no more samples\n": """
+    import sys, traceback
+    if rank == 1:
+        try:
+            raise ValueError
+        except ValueError:
+            traceback.print_exc()
+            sys.exit("no more samples")
+""",
     "which it may not": """
     import os
     if rank == 1 and os.fork() == 0:

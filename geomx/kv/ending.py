@@ -11,6 +11,8 @@ from typing import NoReturn
 
 from geomx import _core
 
+_TRACEBACK = "Traceback (most recent call last):"
+
 
 def at_end(act: Callable[[], object]) -> None:
     """Call a function when the program ends, but not when a process that it forks does.
@@ -32,10 +34,20 @@ def watch_exit() -> None:
 
 
 def uncaught() -> str:
-    """Return the exception that ends the program, in one line; empty: none does."""
+    """Return the exception that ends the program, in one line; empty: none does.
+
+    Of a message of several lines it is the first, or the last if it begins with a traceback, as the
+    messages of MXNet's operators do.
+    """
     if (raised := getattr(sys, "last_value", None)) is None:
         return ""
-    return "".join(traceback.format_exception_only(raised)).strip().partition("\n")[0]
+    if isinstance(raised, SyntaxError):  # Python would begin with the file
+        return f"{type(raised).__name__}: {raised}"
+    text = "".join(traceback.format_exception_only(raised)).strip()
+    first, *others = [line for line in text.splitlines() if line.strip()]
+    if others and first.endswith(_TRACEBACK):
+        return first.removesuffix(_TRACEBACK) + others[-1].strip()
+    return first
 
 
 def error() -> str:

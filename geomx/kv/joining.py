@@ -108,7 +108,8 @@ def _lost_another(member: Member) -> bool:
 def _join(type: str) -> KVStore:
     """Join the job that this process was started for, or a cluster of one worker."""
     if wire.SOCKET in os.environ:
-        return KVStore(VirtualMember.of_environment(), type)
+        simulated = VirtualMember.of_environment()
+        return KVStore(simulated, type, lambda: simulated.close(uncaught()))
     if SCHEDULER not in os.environ:
         cluster = LocalCluster(unshaped({"local": 1}))
         return KVStore(cluster.workers[0], type, cluster.close)

@@ -53,6 +53,7 @@ class Channel:
         started_s: When the process started, by the monotonic clock.
         patience_s: Seconds after which the user is told of a wait.
         leads: Always True: the process has replies of no other worker.
+        failed: The exception by which the script ends, in one line, if its process has said so.
     """
 
     worker: NodeSpec
@@ -63,13 +64,14 @@ class Channel:
     patience_s: float
     startup_s: float = 0.0
     leads: bool = True
+    failed: str = ""
     connection: socket.socket | None = field(default=None, repr=False)
 
     def receive(self) -> wire.Message | None:
         """Wait, in real time, for the next request.
 
         Returns:
-            The request; None if the process has closed the connection, or has ended.
+            The request; None if the process fails, has closed the connection, or has ended.
         """
         assert self.connection is not None
         patience = Patience(self.patience_s)
@@ -77,7 +79,11 @@ class Channel:
             if self.process.poll() is not None and not self.process.leaves_any():
                 return None
             patience.waits("the simulation", lambda: f"{self.worker.name}, which computes")
-        return wire.receive(self.connection)
+        message = wire.receive(self.connection)
+        if message is not None and message[0].get("op") == "fails":
+            self.failed = str(message[0]["why"])
+            return None
+        return message
 
     def send(self, fields: dict[str, object], content: object = b"") -> None:
         """Reply to the last request; no effect if the process has ended."""
@@ -98,13 +104,13 @@ class Channel:
         if status is None:
             reason = f"it closed its connection {without}"
             if lines and lines[0].startswith(TRACEBACK):
-                reason += f": {lines[-1].strip()}"
+                reason += f": {self.failed or lines[-1].strip()}"
         elif status < 0:
             reason = f"killed by {signal.Signals(-status).name}"
         elif status == 0:
             reason = f"its command, {self.command}, ended with exit status 0 {without}"
         else:
-            said = lines[-1].strip() if lines else "its output is above"
+            said = (self.failed or lines[-1].strip()) if lines else "its output is above"
             reason = f"exit status {status}: {said}"
         error = NodeLost(self.worker.name, reason)
         if lines:

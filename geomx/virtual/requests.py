@@ -121,10 +121,13 @@ class Requests:
         """See `_core.Loop.failure`."""
         return self._failure
 
-    def close(self) -> None:
-        """End the connection."""
+    def close(self, failed: str = "") -> None:
+        """End the connection; tell the simulator by which exception the script ends, if any."""
         if self._engine is not None:
             self._engine.close("the key-value store was closed before the value came")
+        if failed:
+            with contextlib.suppress(OSError):  # the simulation is over
+                wire.send(self._socket, {"op": "fails", "why": failed})
         self._socket.close()
 
     # ---- of an engine ----
