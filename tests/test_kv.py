@@ -538,10 +538,11 @@ def test_a_worker_that_was_refused_does_not_wait_for_its_server_at_its_end() -> 
 
 
 ENDS = """
-import atexit, os, sys, threading
+import atexit, gc, os, sys, threading
 from geomx.errors import Left
 from geomx.kv.ending import failing, watch_exit
 
+gc.freeze()  # each process below would search all modules for garbage at its end
 watch_exit()
 
 class Subclass(SystemExit):
