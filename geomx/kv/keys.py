@@ -41,6 +41,9 @@ class Keys:
         cluster: Nodes of the job.
         selection: Plugins of the job, which cut and place tensors.
         streams: Whether large shards are divided further; see `streaming.streams`.
+
+    Attributes:
+        closed: Whether the store was closed, after which no key can be used.
     """
 
     def __init__(self, cluster: Cluster, selection: Selection, streams: bool = False) -> None:
@@ -50,6 +53,7 @@ class Keys:
         self._entries: dict[Key, Entry] = {}
         self._tensors: list[TensorSpec] = []
         self._kind: type | None = None  # type of the keys, once there is one
+        self.closed = False
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -61,8 +65,9 @@ class Keys:
         """Return the entry of `key`.
 
         Raises:
-            GeomxError: It was never initialised.
+            GeomxError: It was never initialised, or the store was closed.
         """
+        self._check_open(key)
         found = self._entries.get(key)
         if found is None:
             raise GeomxError(f"key {key!r} was never initialised: call init first")
@@ -92,8 +97,11 @@ class Keys:
             Their entries, in order.
 
         Raises:
-            GeomxError: A key exists already, mixes with keys of the other type, or has no elements.
+            GeomxError: A key exists already, mixes with keys of the other type, or has no elements;
+                or the store was closed.
         """
+        for key, _ in keys[:1]:
+            self._check_open(key)
         numbers: dict[Key, int] = {}
         kind = self._kind
         for key, shape in keys:
@@ -122,6 +130,13 @@ class Keys:
         }
         self._entries |= fresh
         return list(fresh.values())
+
+    def _check_open(self, key: Key) -> None:
+        if self.closed:
+            raise GeomxError(
+                f"key {key!r} cannot be used: the store was closed, which ends this worker's part "
+                "in the job; close it after the last push and pull"
+            )
 
     def _cut(self, shards: Sequence[PlacedShard]) -> tuple[PlacedShard, ...]:
         return tuple(streaming.streamed(shards) if self._streams else shards)

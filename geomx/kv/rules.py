@@ -88,6 +88,6 @@ def check_later(member: Member, optimizer: Any) -> None:
         remedy = (
             f"another one was set before, and under {labels[0].split(':')[0]} servers would take "
             "this one over in different rounds: set one before the first push, with a schedule "
-            "(lr_scheduler) if its learning rate is to change"
+            "(lr_scheduler) if its learning rate is to change, or let the workers update"
         )
         raise ConfigError("optimizer", named(optimizer), remedy)

@@ -315,6 +315,7 @@ class KVStore(ManyKeys):
         except (NodeLost, RuntimeError):
             pass  # the other nodes have ended already
         finally:
+            self._keys.closed = True
             self._close()
 
     # ---- shared with MXNet's store ----
@@ -387,8 +388,7 @@ class KVStore(ManyKeys):
 
     def _admit(self, keys: Sequence[tuple[Key, tuple[int, ...]]]) -> list[Entry]:
         """Declare new keys to the loop."""
-        entries = self._keys.admit(keys)
-        for entry in entries:
+        for entry in (entries := self._keys.admit(keys)):
             self.member.declare(entry.key, entry.shape, entry.shards, entry.name)
             self.exchange.declare(entry.key, entry.shape)
         return entries
