@@ -145,8 +145,10 @@ def test_live_variants_run_one_at_a_time(
             [asked("seed=1"), "study.baseline=plain"],
             "study.baseline=plain: must consist of overrides",
         ),
-        ([asked("study.each=[sync]")], "study=study.each=[sync]: a variant of a study can be no"),
-        (["study=null", "study.jobs=1"], "study.jobs=1: study=null stands before it"),
+        ([asked("study.each=[sync]")], "study=study.each=[sync]: a variant cannot be a study"),
+        (["study=null", "study.jobs=1"], "study.jobs=1: study has no keys of its own"),
+        (["study=null", "study={jobs:1}"], "study={'jobs': 1}: study was set to null before, "),
+        (["study=null", "study=null", "seed=-1"], "seed=-1: must be"),
         (['study.variants=["seed=1","it\'s"]'], "study.variants[1]=it's: cannot be divided into"),
     ],
 )

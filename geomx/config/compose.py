@@ -279,15 +279,10 @@ def prepare(overrides: Sequence[str], registry: Registry) -> list[str]:
         raise GeomxError("the working directory is gone; change to another folder") from error
     _offer(registry)
     translated = []
-    nulls: set[str] = set()
     for override in overrides:
         group, equals, value = override.partition("=")
         group = group.lstrip("+")
         _check_key(override, group)
-        if group.partition(".")[0] in nulls:
-            key = group.partition(".")[0]
-            raise ConfigError(group, value, f"{key}=null stands before it, after which it has none")
-        nulls |= {group} if value == "null" else set()
         if group == "costs" and equals:
             translated.append(f"+costs={','.join(map(_costs_choice, value.split(',')))}")
             continue

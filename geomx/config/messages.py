@@ -120,7 +120,8 @@ def explain(error: Exception, overrides: Sequence[str], registry: Registry) -> C
 def below_nothing(error: Exception) -> ConfigError | None:
     """Return the error for an override of a key below a list or null; None if that is not why.
 
-    OmegaConf asserts that there are none, or takes a key of a list for its number.
+    OmegaConf asserts that there are none, or takes a key of a list for its number. It also asserts
+    that a table takes the place of no null.
 
     Args:
         error: An `AssertionError`, `AttributeError` or `ValueError`.
@@ -135,8 +136,11 @@ def below_nothing(error: Exception) -> ConfigError | None:
                 remedy = "can be set by files only; with -m, KEY=A,B sweeps values"
                 return ConfigError(key, str(value), remedy)
             above = key.rpartition(".")[0]
-            remedy = f"{above} has no keys of its own: it is a list, or null"
-            return ConfigError(key, str(value), f"{remedy}; set {above} as a whole")
+            remedy = f"{key} was set to null before, by another override or a file: leave that out"
+            if above:
+                none = f"{above} has no keys of its own: it is a list, or null"
+                remedy = f"{none}; set {above} as a whole"
+            return ConfigError(key, str(value), remedy)
     return None
 
 

@@ -249,7 +249,7 @@ def plan(overrides: Iterable[str], options: StudyOptions, directory: Path) -> li
     for own in chosen:
         keys = {key_of(override) for override in own}
         if any(key.split(".")[0] == "study" for key in keys):
-            raise ConfigError("study", " ".join(own), "a variant of a study can be no study itself")
+            raise ConfigError("study", " ".join(own), "a variant cannot be a study itself")
         kept = [override for override in base if key_of(override) not in keys]
         whole = (*kept, "study=null", *own)
         # The same with the defaults written out is the same variant.
