@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from geomx.cli import main as cli
@@ -115,7 +116,7 @@ def test_a_number_for_a_truth_value_in_a_users_file_is_refused(
     ("content", "why"),
     [
         (b"seed: 1\nseed: 2\n", "seed comes twice at line 1"),
-        (b"seed: [\n", "is not YAML: .* at line 2"),
+        (b"seed: [\n", "is not YAML: .*expected.* at line 2"),
         (b"name: Z\xfcrich\n", "cannot be read: it is not a text file"),
         (b"seed: &a [*a]\n", "contains itself by an alias at line 1"),
     ],
@@ -165,7 +166,8 @@ def test_files_of_the_users_name_a_plugin(tmp_path: Path) -> None:
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.yaml").write_text(text)
-    place, below = f"hydra.searchpath=[file://{tmp_path}]", "options stand below the name of theirs"
+    place = f"hydra.searchpath=[file://{tmp_path}]"
+    below = "options stand below the name of their plugin"
     for word, sentence in (
         ("accel=flat", f"accel=flat: .*flat.yaml sets accel.k, .*{below}"),
         ("accel=[dgt,flat]", f"accel=flat: .*flat.yaml sets accel.k, .*{below}"),
@@ -219,6 +221,14 @@ def test_swept_presets_of_live_runs_and_studies_run_one_at_a_time(
         given = ["-m", "--config-dir", str(tmp_path), f"experiment={names}", "seed=1,2"]
         main(given, lambda made, directory: None)
         assert f"hydra.launcher.n_jobs={jobs}" in words
+
+
+def test_files_of_other_programs_that_use_hydra_are_not_checked(tmp_path: Path) -> None:
+    (tmp_path / "sync").mkdir()
+    for name, text in (("main", "defaults: [{sync: [a, b]}]"), ("sync/a", "x: 1"), ("sync/b", "")):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    with composing._set_aside(), initialize_config_dir(str(tmp_path), version_base="1.3"):
+        assert compose("main").sync.x == 1
 
 
 def test_a_choice_in_a_list_of_defaults_overrides(tmp_path: Path) -> None:

@@ -32,11 +32,10 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from geomx.config.own_files import no_folder, searched
+from geomx.config.own_files import CONF, no_folder, searched
 from geomx.errors import ConfigError
 from geomx.plugin.registration import LISTS
 
-CONF = "geomx.conf"
 VERSION_BASE = "1.3"
 KEPT = 32
 """Compositions, of about a megabyte each."""

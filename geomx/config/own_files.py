@@ -26,6 +26,9 @@ from geomx.plugin.registry import Registry
 from geomx.results.words import SEARCHED, key_of
 from geomx.yaml_files import YamlError, read_yaml
 
+CONF = "geomx.conf"
+"""Package of the configuration."""
+
 FLAG = "--config-dir"
 FILE = "file"
 """Scheme of the user's folders, by which Hydra tells them from packages."""
@@ -100,7 +103,12 @@ _load = ConfigRepository.load_config
 
 
 def _load_checked(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
-    """Load a file as Hydra does, which follows aliases as far as they go, once it is usable."""
+    """Load a file as Hydra does, which follows aliases as far as they go, once it is usable.
+
+    Files of other programs that use Hydra in this process are not checked.
+    """
+    if not any(source.path == CONF for source in repository.get_sources()):
+        return _load(repository, config_path)
     source = repository._find_object_source(config_path, ObjectType.CONFIG)
     if source is not None and source.scheme() == FILE:
         file = Path(source.path, source._normalize_file_name(config_path))
@@ -137,9 +145,9 @@ def check_own_files(runtime: Any, content: Mapping[str, Any], registry: Registry
                     raise ConfigError(group, file.stem, _NO_NAME.format(file=file, group=group))
     for group in LISTS:
         unknown = set(content.get(group) or ()) - _names(registry, group)
-        for file in (file for folder in folders for file in sorted(folder.glob(f"{group}/*.yaml"))):
-            for name in unknown:
-                _check_table(group, name, file)
+        for folder in folders if unknown else ():
+            for file in sorted(folder.glob(f"{group}/*.yaml")):
+                _check_table(group, unknown, file)
 
 
 _NO_NAME = (
@@ -148,15 +156,17 @@ _NO_NAME = (
 )
 
 
-def _check_table(group: str, name: str, file: Path) -> None:
+def _check_table(group: str, unknown: set[str], file: Path) -> None:
     """Refuse the file that sets what has been taken for options of a plugin that there is not."""
     key, said = _package(file, group), _content(file, group)
-    if key == f"{group}.{name}" or (key == group and isinstance(said, Mapping) and name in said):
-        remedy = (
-            f"{file} sets {group}.{name}, and there is no plugin {name}; options stand below the "
-            "name of theirs: 'NAME: {OPTION: VALUE}'"
-        )
-        raise ConfigError(group, file.stem, remedy)
+    for name in sorted(unknown):
+        listed = key == group and isinstance(said, Mapping) and name in said
+        if listed or key == f"{group}.{name}":
+            remedy = (
+                f"{file} sets {group}.{name}, and there is no plugin {name}; options stand below "
+                "the name of their plugin: 'NAME: {OPTION: VALUE}'"
+            )
+            raise ConfigError(group, file.stem, remedy)
 
 
 def _package(file: Path, group: str) -> str:
