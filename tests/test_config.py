@@ -409,6 +409,7 @@ def test_composition_leaves_no_global_state() -> None:
             "scenario.x=3",
             "scenario.x=3: scenario has no keys of its own: it is a list, or null; set",
         ),
+        ("-m experiment=glob(paper*)", r"experiment=glob\(paper\*\): list the names"),
         ("hydra.sweeper.params.x=3", "hydra.sweeper.params.x=3: can be set by files only; "),
         ("hydra.sweeper.params={x:3}", "hydra.sweeper.params=.*: can be set by files only; "),
         ("--config-dir none seed=1", "flags=.*: there is no folder none"),

@@ -26,7 +26,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
@@ -162,6 +162,8 @@ def check_choice(group: str, override: str) -> None:
         HydraException: It has another syntax.
     """
     parsed = OverridesParser.create().parse_override(override)
+    if parsed.value_type == ValueType.GLOB_CHOICE_SWEEP:
+        raise ConfigError(group, override.partition("=")[2], "list the names instead: a,b")
     values: Any = parsed.sweep_iterator() if parsed.is_sweep_override() else [parsed.value()]
     for value in values:
         if isinstance(value, dict):  # sets options
@@ -173,7 +175,7 @@ def check_choice(group: str, override: str) -> None:
             raise ConfigError(group, shown, f"must be {wanted}")
         for name in names:
             if len(name.encode()) > LONGEST:  # Hydra looks for a file of this name
-                raise ConfigError(group, shown, "is longer than names are")
+                raise ConfigError(group, shown, "is too long for a name")
             if names.count(name) > 1:
                 raise ConfigError(group, shown, f"{name} is listed twice")
 
@@ -187,14 +189,16 @@ def each_preset(overrides: Sequence[str]) -> Iterator[list[str]]:
         overrides: Overrides of a sweep.
 
     Raises:
+        ConfigError: What is swept is no name.
         HydraException: An override has another syntax.
     """
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    swept = [override for override in parsed if override.is_sweep_override()]
-    fixed = [str(each.input_line) for each in parsed if each not in swept]
-    for override in (each for each in swept if each.key_or_group == "experiment"):
-        for name in override.sweep_string_iterator():
-            yield [*fixed, f"experiment={name}"]
+    fixed = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
+    for override in parsed:
+        if override.key_or_group == "experiment" and override.is_sweep_override():
+            check_choice("experiment", str(override.input_line))
+            for name in override.sweep_string_iterator():
+                yield [*fixed, f"experiment={name}"]
 
 
 def is_one_run(overrides: Sequence[str]) -> bool:
