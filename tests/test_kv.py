@@ -84,9 +84,11 @@ def test_after_closing_a_new_store_can_be_created() -> None:
     assert second is not first
     second.init("w", np.ones(2))
     second.close()
-    for call in (second.push, second.pushpull, second.pull):
-        with pytest.raises(GeomxError, match="key 'w' cannot be used: the store was closed"):
-            call("w", np.ones(2))
+    weights = ("w", np.ones(2))
+    calls = [(call, weights) for call in (second.push, second.pushpull, second.pull, second.init)]
+    for call, arguments in (*calls, (second.barrier, ()), (second.set_optimizer, ("sgd",))):
+        with pytest.raises(GeomxError, match=r"^the store was closed, which ends"):
+            call(*arguments)
 
 
 def test_keys_and_values_may_be_lists(alone: kv.KVStore) -> None:

@@ -67,11 +67,23 @@ class Keys:
         Raises:
             GeomxError: It was never initialised, or the store was closed.
         """
-        self._check_open(key)
+        self.check_open()
         found = self._entries.get(key)
         if found is None:
             raise GeomxError(f"key {key!r} was never initialised: call init first")
         return found
+
+    def check_open(self) -> None:
+        """Check that the store is open.
+
+        Raises:
+            GeomxError: It was closed.
+        """
+        if self.closed:
+            raise GeomxError(
+                "the store was closed, which ends this worker's part in the job; close it after "
+                "the last push and pull"
+            )
 
     def check_shape(self, key: Key, shape: Sequence[int]) -> None:
         """Check the shape of an array.
@@ -81,7 +93,7 @@ class Keys:
             shape: Shape of the array.
 
         Raises:
-            GeomxError: It differs from the shape that `key` was initialised with, or it never was.
+            GeomxError: It differs from the shape that `key` was initialised with; or see `entry`.
         """
         expected = self.entry(key).shape
         if tuple(shape) != expected:
@@ -100,8 +112,7 @@ class Keys:
             GeomxError: A key exists already, mixes with keys of the other type, or has no elements;
                 or the store was closed.
         """
-        for key, _ in keys[:1]:
-            self._check_open(key)
+        self.check_open()
         numbers: dict[Key, int] = {}
         kind = self._kind
         for key, shape in keys:
@@ -130,13 +141,6 @@ class Keys:
         }
         self._entries |= fresh
         return list(fresh.values())
-
-    def _check_open(self, key: Key) -> None:
-        if self.closed:
-            raise GeomxError(
-                f"key {key!r} cannot be used: the store was closed, which ends this worker's part "
-                "in the job; close it after the last push and pull"
-            )
 
     def _cut(self, shards: Sequence[PlacedShard]) -> tuple[PlacedShard, ...]:
         return tuple(streaming.streamed(shards) if self._streams else shards)

@@ -146,8 +146,7 @@ class KVStore(ManyKeys):
             Left: The worker leaves the job, and all earlier steps are complete.
         """
         for each, given in self.pushing(pairs(key, value)):
-            entry = self.entry(each)
-            terms = devices(given)
+            entry, terms = self.entry(each), devices(given)
             if tensors.on_device(terms):
                 for term in terms:
                     self.check_shape(each, tuple(term.shape))
@@ -190,8 +189,7 @@ class KVStore(ManyKeys):
             fresh = [np.empty(self.entry(each).shape, np.float32) for each in keys]
             out = fresh if isinstance(key, list | tuple) else fresh[0]
         for each, given in self.pulling(pairs(key, out)):
-            entry = self.entry(each)
-            targets = devices(given)
+            entry, targets = self.entry(each), devices(given)
             for target in targets:
                 self.check_shape(each, target.shape)
             self.fill(entry, targets, priority)
@@ -280,6 +278,7 @@ class KVStore(ManyKeys):
         Raises:
             NodeLost: A node of the job died.
         """
+        self._keys.check_open()
         with naming_the_lost(self.member.loop):
             self.member.loop.barrier(FOREVER_S)
 
@@ -344,6 +343,7 @@ class KVStore(ManyKeys):
         Raises:
             NodeLost: A node of the job died.
         """
+        self._keys.check_open()
         with naming_the_lost(self.member.loop):
             self.member.set_optimizer(text, self.is_master_worker, self._tells_again)
         self._beginning.optimizer, self._tells_again = text, False
@@ -388,13 +388,13 @@ class KVStore(ManyKeys):
 
     def _admit(self, keys: Sequence[tuple[Key, tuple[int, ...]]]) -> list[Entry]:
         """Declare new keys to the loop."""
-        for entry in (entries := self._keys.admit(keys)):
+        entries = self._keys.admit(keys)
+        for entry in entries:
             self.member.declare(entry.key, entry.shape, entry.shards, entry.name)
             self.exchange.declare(entry.key, entry.shape)
         return entries
 
     def _run_rule(self) -> None:
         """Have global servers run the optimizer of the sync policy, if parameters are exchanged."""
-        rule = global_rule(self.member)
-        if rule is not None:
+        if (rule := global_rule(self.member)) is not None:
             self.run_optimizer(rule)
