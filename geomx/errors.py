@@ -66,7 +66,7 @@ def unreadable(path: str | os.PathLike[str]) -> str | None:
     """Return why there is nothing to read at a path, as part of a sentence; None if there is.
 
     Args:
-        path: Of a file or folder. What cannot be a name is none of a file.
+        path: Of a file or folder.
     """
     try:
         os.stat(path)

@@ -15,7 +15,6 @@ from geomx.results import refusals
 
 REPORTED = "reported"  # attribute of the error of a sweep's job that has been printed already
 
-
 _JOBS = "hydra.launcher.n_jobs"
 _ON_ALL = f"{_JOBS}=${{geomx_jobs:}}"
 

@@ -155,7 +155,7 @@ class Entry {
 template <class Function>
 auto Guarded(const PythonObject& held, const char* method, const char* wanted, Function&& function) {
   Entry entry(held.label(), held.label() + ": " + method);
-  // Ctrl-C and the watchdog interrupt threads of Python. On others, plugins have raised what they seem to be.
+  // Ctrl-C and the watchdog interrupt threads of Python only. On other threads, the plugin itself has raised it.
   const bool interruptible = PyGILState_GetThisThreadState() != nullptr;
   nanobind::gil_scoped_acquire lock;
   entry.Locked();

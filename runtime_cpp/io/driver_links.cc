@@ -82,7 +82,7 @@ void Driver::OnLost(PeerLink& link) {
   DrainEvents();
 }
 
-// This node no longer calls the peer, so no connection will carry the link.
+// The link to `peer` is down for good: this node does not connect to it again.
 void Driver::GiveUp(NodeId peer, const std::string& reason) {
   OnLinkDown(peer, reason);
   node_->HandleLinkDown(peer, reason, Now());
