@@ -414,13 +414,13 @@ def test_runs_with_files_of_the_users_can_be_repeated(tmp_path: Path) -> None:
 
 
 def test_studies_may_be_swept_by_experiments(tmp_path: Path) -> None:
-    """Of whose files Hydra's launcher knows nothing: it has started processes for the jobs."""
+    """Also side by side, in processes of joblib, in which it can start no others."""
     (tmp_path / "experiment").mkdir()
     for seed in (1, 2):
         study = f"study: {{variants: [seed={seed}], jobs: 2}}"
         (tmp_path / f"experiment/e{seed}.yaml").write_text(f"# @package _global_\n{study}\n")
     words = ["-m", f"hydra.searchpath=[file://{tmp_path}]", *QUICK, "workload=tiny"]
-    words += ["experiment=e1,e2", "hydra.sweep.dir=swept"]
+    words += ["experiment=e1,e2", "hydra.sweep.dir=swept", "hydra.launcher.n_jobs=2"]
     subprocess.run([sys.executable, "-m", "geomx", *words], check=True, capture_output=True)
     for job in "01":
         rows = json.loads(Path("swept", job, "study.json").read_text())["variants"]
