@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -38,6 +39,21 @@ def sent(results: geomx.Results) -> list[tuple[list[tuple[float, float]], list[f
     return list(links.values())
 
 
+def overlapping(results: geomx.Results) -> int:
+    """Count datagrams handed to the network before the previous one of their link left."""
+    spans: dict[Any, list[tuple[float, float]]] = defaultdict(list)
+    trace = json.loads((results.directory / "trace.json").read_text("utf-8"))
+    for event in trace["traceEvents"]:
+        if event.get("cat") == "send" and "channel" in event["args"]:
+            link = event["pid"], event["tid"], event["name"].split()[-1]
+            spans[link].append((event["ts"], event["ts"] + event["dur"]))
+    return sum(
+        later[0] < earlier[1] - TOGETHER_US
+        for times in spans.values()
+        for earlier, later in itertools.pairwise(sorted(times))
+    )
+
+
 def training_bytes(results: geomx.Results) -> dict[str, int]:
     """Return bytes by direction, without control messages."""
     return {name: count for name, count in results.summary["bytes"].items() if name != "control"}
@@ -71,3 +87,11 @@ def test_a_live_run_delays_datagrams(queueing: str, tmp_path: Path) -> None:
     found = run(queueing, tmp_path / "live", "mode=live")
     assert training_bytes(found) == training_bytes(predicted)
     assert (meeting(found) == 0) == (queueing == "fifo")
+
+
+def test_datagrams_are_handed_to_fifo_queues_at_their_pace(tmp_path: Path) -> None:
+    """They stand in the queue, and others wait behind them; elsewhere each waits for the last."""
+    queued = run("fifo", tmp_path / "queues", "emulate=netns")
+    alone = run("fifo", tmp_path / "shaper", "emulate=shaper")
+    assert overlapping(queued) > 100 > overlapping(alone) == 0
+    assert training_bytes(queued) == training_bytes(alone)

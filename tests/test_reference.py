@@ -130,6 +130,14 @@ def differences(cases: int, seed: int) -> None:
             assert mine == pytest.approx(yours, rel=1e-6, abs=1000), (number, connection)
 
 
+@pytest.mark.parametrize("name", ["25/1412", "26/1455"])
+def test_instants_end_where_acknowledgements_and_data_fill_each_others_queues(name: str) -> None:
+    """What edges offer data and what acknowledgements need alternated without end."""
+    case = drawn(random.Random(name))
+    for ends in (native(case), reference(case)):
+        assert [len(line) for line in ends] == [len(line) for line in case["messages"]]
+
+
 def test_both_models_agree(seed: int) -> None:
     differences(60, seed)
 

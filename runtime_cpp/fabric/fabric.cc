@@ -126,9 +126,19 @@ void Fabric::Run(const Action& action, Time now) {
 bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   Link& link = links_[index];
   const int which = static_cast<int>(lane);
+  const bool datagrams = lane == Lane::kBestEffort && link.gives_way;
+  if (datagrams && network_.fifo()) return SendDatagrams(index, now);
   if (network_.Busy(link.lanes[which])) return true;
   if (link.detour) Turn(link, which);
-  if (lane == Lane::kBestEffort && link.gives_way && MustWait(index, now)) return false;
+  if (datagrams && MustWait(index, now)) return false;
+  const std::uint32_t place = Take(index, lane, now);
+  if (place == kNone) return false;
+  Put(link, which, place, now, now);
+  return true;
+}
+
+std::uint32_t Fabric::Take(std::uint32_t index, Lane lane, Time now) {
+  Link& link = links_[index];
   Endpoint& source = endpoints_[link.stats.source];
   const std::uint32_t place = messages_.Take();
   Message& message = messages_[place].message;
@@ -136,7 +146,7 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
                                  : source.node->PollTransmit(link.stats.target, lane, message);
   if (!found) {
     messages_.Free(place);
-    return false;
+    return kNone;
   }
   const std::size_t bytes = message.wire_bytes();
   if (!link.broken) Count(link, message);
@@ -145,16 +155,19 @@ bool Fabric::Send(std::uint32_t index, Lane lane, Time now) {
   }
   if (lane == Lane::kBestEffort && link.gives_way) link.pacer.Spend(bytes);
   if (link.active++ == 0) link.active_since = now;
-  link.started[which] = now;
-  link.in_flight[which] = place;
   if (link.broken) {
     messages_[place].link = index;
     messages_[place].connection = link.broken->connection;
     messages_[place].lives = Lives(link);
   }
-  network_.Start(link.lanes[which], static_cast<double>(bytes), now);
   ++under_way_;
-  return true;
+  return place;
+}
+
+void Fabric::Put(Link& link, int which, std::uint32_t place, Time since, Time now) {
+  link.started[which] = since;
+  link.in_flight[which] = place;
+  network_.Start(link.lanes[which], static_cast<double>(messages_[place].message.wire_bytes()), now);
 }
 
 void Fabric::Count(Link& link, const Message& message) {
@@ -164,20 +177,6 @@ void Fabric::Count(Link& link, const Message& message) {
   } else {
     link.stats.control_bytes += bytes;
   }
-}
-
-bool Fabric::MustWait(std::uint32_t index, Time now) {
-  Link& link = links_[index];
-  if (link.pacing) return true;
-  const NodeId source = link.stats.source;
-  if (!endpoints_[source].node->HasMessage(link.stats.target, Lane::kBestEffort)) return false;
-  const Time until = net::HeldUntil(network_, link.options, link.lanes[0], link.pacer, now);
-  if (until == 0) return false;
-  if (until != kNever) {
-    link.pacing = true;
-    agenda_.Add(until, {Action::Kind::kPace, source, index});
-  }
-  return true;
 }
 
 void Fabric::Left(net::ConnectionId connection, Time now) {
@@ -223,6 +222,7 @@ void Fabric::Left(net::ConnectionId connection, Time now) {
       agenda_.Add(arrival, deliver);
     }
   }
+  if (lane == Lane::kBestEffort) PutQueued(links_[index], now);
   const bool more = Send(index, lane, now);
   if (!more && links_[index].gives_way) Send(index, Lane::kBestEffort, now);
 }

@@ -245,6 +245,8 @@ class Fabric {
     };
     std::unique_ptr<Detour> detour;
     net::Pacer pacer;  // of datagrams
+    std::deque<std::pair<std::uint32_t, Time>> queued;  // behind the datagram in flight, and since when
+    double queued_bytes = 0.0;
   };
   // A message on its way, from the sender's queue until handled.
   struct alignas(64) Passing {
@@ -267,9 +269,7 @@ class Fabric {
   };
 
   // An action of the node's present process.
-  Action Own(Action::Kind kind, NodeId node) const {
-    return {kind, node, 0, endpoints_[node].life};
-  }
+  Action Own(Action::Kind kind, NodeId node) const;
   // What the next of `completed_`, and the next deliveries of this instant, will read (prefetch.cc).
   void PrefetchLeaving(std::size_t next) const;
   void PrefetchArrivals() const;
@@ -283,6 +283,10 @@ class Fabric {
   void Report(NodeId id, Event&& event, Time now);
   void Pump(NodeId id, Time now);
   bool Send(std::uint32_t link, Lane lane, Time now);
+  std::uint32_t Take(std::uint32_t link, Lane lane, Time now);  // the sender's next message, or kNone
+  void Put(Link& link, int lane, std::uint32_t message, Time since, Time now);  // on an idle lane
+  bool SendDatagrams(std::uint32_t link, Time now);  // all that their pace allows
+  void PutQueued(Link& link, Time now);  // the first of them that stands in queues, if any
   void Count(Link& link, const Message& message);
   // Moves the next message to leave over a link whose connections may break to `message`. Returns false
   // if there is none.
@@ -296,9 +300,7 @@ class Fabric {
   void TakeOver(NodeId id, Time now);
   void Reached(NodeId id, NodeId peer);
   // Counts the processes at both ends.
-  std::uint32_t Lives(const Link& link) const {
-    return endpoints_[link.stats.source].life + endpoints_[link.stats.target].life;
-  }
+  std::uint32_t Lives(const Link& link) const;
   // Returns true if a message and its arrival are lost with its connection, with a process, or by a
   // cut.
   bool Swept(const Passing& passing) const;
@@ -326,10 +328,7 @@ class Fabric {
   // Returns true if a message may leave earlier when the edge's schedule gives it more bandwidth.
   bool Limits(net::EdgeId edge) const { return network_.Limits(edge) && !down_.contains(edge); }
   // The next instant at which anything happens; all but changes by schedules happens at `due` or later.
-  Time Next(Time due) {
-    if (under_way_ == 0) return due;
-    return std::min(due, schedules_.Next(due, [this](net::EdgeId edge) { return Limits(edge); }));
-  }
+  Time Next(Time due);
   void FollowSchedules(Time now);
   void Limit(net::EdgeId edge, double bytes_per_s, Time now);
   void CarryFormerWay(std::uint32_t link, const std::vector<net::EdgeId>& path);

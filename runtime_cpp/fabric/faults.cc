@@ -254,6 +254,14 @@ void Fabric::Remake(const Action& action, Time now) {
   Send(back, Lane::kReliable, now);
 }
 
+std::uint32_t Fabric::Lives(const Link& link) const {
+  return endpoints_[link.stats.source].life + endpoints_[link.stats.target].life;
+}
+
+Fabric::Action Fabric::Own(Action::Kind kind, NodeId node) const {
+  return {kind, node, 0, endpoints_[node].life};
+}
+
 // ---- messages ----------------------------------------------------------------------------------
 
 bool Fabric::NextOver(Link& link, Lane lane, Time now, Message& message) {

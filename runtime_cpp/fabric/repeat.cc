@@ -37,6 +37,10 @@ Digest Fabric::Describe(Time now) {
       add(link.in_flight[lane]);
       if (link.options.queue != kNever) digest.Moment(link.started[lane]);  // may be too late
     }
+    for (const auto& [place, since] : link.queued) {
+      add(place);
+      if (link.options.queue != kNever) digest.Moment(since);
+    }
   }
   for (const auto& [time, action] : agenda_.Coming()) {
     digest.Moment(time);

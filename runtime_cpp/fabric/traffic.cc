@@ -29,6 +29,11 @@ Carried Total(const LinkStats& stats) {
 
 // ---- edges and links ---------------------------------------------------------------------------
 
+Time Fabric::Next(Time due) {
+  if (under_way_ == 0) return due;
+  return std::min(due, schedules_.Next(due, [this](net::EdgeId edge) { return Limits(edge); }));
+}
+
 void Fabric::FollowSchedules(Time now) {
   schedules_.Apply(now, [&](net::EdgeId edge, double bytes_per_s) { Limit(edge, bytes_per_s, now); });
 }
@@ -249,6 +254,7 @@ std::vector<double> Fabric::EdgesQueued(Time now) const {
     const Node& source = endpoints_[link.stats.source].node->node();
     hold(link.options.path, static_cast<double>(source.QueuedBytes(link.stats.target)));
     for (const net::ConnectionId lane : link.lanes) hold(link.options.path, network_.Left(lane, now));
+    hold(link.options.path, link.queued_bytes);
   }
   for (const Transfer& transfer : transfers_) {
     if (transfer.state != Transfer::State::kSending) continue;

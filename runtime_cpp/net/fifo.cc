@@ -1,6 +1,6 @@
-// Connections under bbr where edges are FIFO queues. A queue serves connections in proportion to what
-// they send into it. A connection has one weight for all its edges, namely that of the edge where it
-// meets most others.
+// Shares of edges that are FIFO queues, under bbr. A queue serves connections in proportion to what they
+// send into it. A connection has one weight for all its edges, namely that of the edge where it meets
+// most others; once its window is used up, what that allows (standing.cc).
 //
 // Acknowledgements share the queues of the way back with data, and no window slows them. As part of
 // max-min they would slow their connection where data fill such a queue. Instead, an edge offers data
@@ -25,17 +25,19 @@ bool FlowNetwork::Reserves(const ConnectionOptions& options) const {
          options.ramp.window_limit < kInfinity;
 }
 
-void FlowNetwork::Acknowledge(const Connection& connection, bool present) {
-  const auto id = static_cast<ConnectionId>(&connection - connections_.data());
-  for (const EdgeId edge : Back(connection)) {
-    auto& ackers = queues_[edge].ackers;
-    const auto place = std::ranges::lower_bound(ackers, id);
+void FlowNetwork::Join(const Connection& connection, bool present) {
+  const ConnectionId id = Id(connection);
+  const auto join = [id, present](std::vector<ConnectionId>& list) {
+    const auto place = std::ranges::lower_bound(list, id);
     if (present) {
-      ackers.insert(place, id);
+      list.insert(place, id);
     } else {
-      ackers.erase(place);
+      list.erase(place);
     }
-  }
+  };
+  if (fifo_) join(sending_);
+  if (connection.back == 0) return;
+  for (const EdgeId edge : Back(connection)) join(queues_[edge].ackers);
   NoteAcks(connection);
 }
 
@@ -47,7 +49,7 @@ void FlowNetwork::NoteAcks(const Connection& connection) {
   }
 }
 
-double FlowNetwork::Acks(const Queue& queue) const {
+double FlowNetwork::Acks(const EdgeQueue& queue) const {
   double acks = 0.0;
   for (const ConnectionId id : queue.ackers) {
     acks += connections_[id].ack_share * solver_.rate(id);
@@ -57,7 +59,7 @@ double FlowNetwork::Acks(const Queue& queue) const {
 
 void FlowNetwork::Reserve() {
   for (const EdgeId edge : reserving_) {
-    Queue& queue = queues_[edge];
+    EdgeQueue& queue = queues_[edge];
     queue.noted = false;
     if (queue.bytes_per_s == kInfinity) continue;
     const double acks = std::min(Acks(queue), kMostAcks * queue.bytes_per_s);
@@ -90,7 +92,8 @@ double FlowNetwork::ShareOf(const Connection& connection) const {
     narrowest = std::min(narrowest, here);
   }
   if (most == 0) return connection.weight;
-  double rate = connection.ramp.SendingRate();
+  const double pace = StandingOf(connection).pace;
+  double rate = pace > 0.0 ? pace : connection.ramp.SendingRate();
   if (rate == 0.0) rate = capacity / most;  // not known, so as if all were equal
   const bool bbr = connection.ramp.options().congestion == Congestion::kBbr;
   if (bbr && upstream < capacity) rate = capacity;

@@ -14,6 +14,8 @@ namespace {
 
 constexpr double kNothing = 1e-6;   // bytes that count as none
 constexpr double kForgiven = 1e-3;  // nanoseconds of rounding that do not delay a completion
+constexpr int kMostRounds = 50;     // of settling, in which FIFO queues change shares, caps and offers
+constexpr int kMostMoves = 10;      // of settling, in which connections may wait in other queues
 
 }  // namespace
 
@@ -31,6 +33,7 @@ ConnectionId FlowNetwork::AddConnection(const ConnectionOptions& options) {
   solver_.AddStream(Configure(connection, options), options.priority_class);
   connection.ramp = TcpRamp(RampOf(connection, options));
   connections_.push_back(connection);
+  if (fifo_) standing_.emplace_back();
   if (delegated_) options_.push_back(options);
   return static_cast<ConnectionId>(connections_.size() - 1);
 }
@@ -56,8 +59,7 @@ void FlowNetwork::Change(ConnectionId id, const ConnectionOptions& options, Time
   }
   if (idle) return;
   Occupy(connection);
-  connection.share = ShareOf(connection);
-  connection.stale = true;
+  Begin(connection);
   Touch(id);
 }
 
@@ -133,14 +135,14 @@ RampOptions FlowNetwork::RampOf(const Connection& connection,
 }
 
 void FlowNetwork::Occupy(const Connection& connection) {
-  if (connection.back > 0) Acknowledge(connection, true);
+  Join(connection, true);
   for (const EdgeId edge : Path(connection)) {
     if (uses_[edge].active++ == 0) uses_[edge].since = now_;
   }
 }
 
 void FlowNetwork::Release(const Connection& connection) {
-  if (connection.back > 0) Acknowledge(connection, false);
+  Join(connection, false);
   for (const EdgeId edge : Path(connection)) {
     if (--uses_[edge].active == 0) uses_[edge].total += now_ - uses_[edge].since;
   }
@@ -160,6 +162,7 @@ void FlowNetwork::Start(ConnectionId id, double bytes, Time now) {
       connection.state = State::kBusy;
       connection.left += bytes;
       connection.done_at = Done(connection);
+      connection.stale = connection.stale || fifo_;  // it may use its window up now
       events_.Set(id, std::min(connection.done_at, connection.ramp_at));
       return;
     case State::kIdle:
@@ -168,20 +171,29 @@ void FlowNetwork::Start(ConnectionId id, double bytes, Time now) {
       connection.anchor = now;
       connection.ramp.Begin(now);
       Count(connection, true);
-      connection.share = ShareOf(connection);
-      connection.stale = true;
+      Begin(connection);
       Occupy(connection);
       Touch(id);
       return;
   }
 }
 
+void FlowNetwork::Begin(Connection& connection) {
+  if (fifo_) {
+    Standing& standing = StandingOf(connection);
+    standing = {.behind = standing.behind, .pace = standing.pace};
+  }
+  connection.share = ShareOf(connection);
+  connection.stale = true;
+}
+
 void FlowNetwork::SetCapacity(EdgeId edge, double bytes_per_s, Time now) {
   MoveTo(now);
   if (edge >= delays_.size()) throw std::invalid_argument("there is no such edge");
-  Queue& queue = queues_[edge];
+  EdgeQueue& queue = queues_[edge];
   queue.bytes_per_s = bytes_per_s;
   queue.reserved = 0.0;
+  changed_ = fifo_;
   solver_.SetCapacity(edge, bytes_per_s);
   for (const ConnectionId id : queue.ackers) {
     NoteAcks(connections_[id]);
@@ -216,6 +228,7 @@ void FlowNetwork::Describe(Digest& digest) {
     if (connection.state == State::kIdle) continue;
     digest.Add(connection.rate);
     digest.Add(connection.left);
+    if (fifo_) DescribeQueue(connection, digest);
     digest.Moment(connection.anchor);
     digest.Moment(connection.done_at);
     digest.Moment(connection.ramp_at);
@@ -237,7 +250,7 @@ void FlowNetwork::Advance(Time now, std::vector<ConnectionId>* completed) {
     if (connection.ramp_at <= now_) {
       Integrate(connection);
       connection.ramp_at = kNever;
-      connection.share = ShareOf(connection);
+      if (!fifo_ || !StandingOf(connection).full) connection.share = ShareOf(connection);
       connection.stale = true;
     }
     Touch(id);
@@ -256,8 +269,10 @@ void FlowNetwork::MoveTo(Time now) {
 }
 
 void FlowNetwork::Settle() {
-  // Integrating may itself open or close a window, whose new demand is then solved as well.
-  while (!touched_.empty() || solver_.dirty()) {
+  // Integrating may itself open or close a window, whose new demand is then solved as well. So are those
+  // that follow from what stands in FIFO queues (standing.cc).
+  for (int round = 0; !touched_.empty() || solver_.dirty() || changed_; ++round) {
+    changed_ = false;
     settling_.swap(touched_);
     for (const ConnectionId id : settling_) {
       Connection& connection = connections_[id];
@@ -289,7 +304,6 @@ void FlowNetwork::Settle() {
         if (connection.back > 0) NoteAcks(connection);
         Schedule(id);
       }
-      Reserve();
     }
     for (const ConnectionId id : settling_) {
       Connection& connection = connections_[id];
@@ -298,6 +312,10 @@ void FlowNetwork::Settle() {
       Schedule(id);
     }
     settling_.clear();
+    if (round >= kMostRounds) continue;
+    if (fifo_ && !delegated_) Queue(round < kMostMoves);
+    Reserve();
+    if (fifo_ && !delegated_ && touched_.empty() && !solver_.dirty()) FindFull();
   }
 }
 
@@ -306,6 +324,7 @@ void FlowNetwork::Integrate(Connection& connection) {
   const double elapsed = static_cast<double>(now_ - connection.anchor) / kSecond;
   const double sent =
       connection.rate < kInfinity ? connection.rate * elapsed : std::max(connection.left, 0.0);
+  if (fifo_) StandingOf(connection).waiting = Waiting(connection);
   connection.left -= sent;
   connection.ramp.Sent(sent, now_);
   connection.anchor = now_;
@@ -316,43 +335,11 @@ void FlowNetwork::Schedule(ConnectionId id) {
   connection.stale = false;
   connection.done_at = Done(connection);
   connection.ramp_at = connection.ramp.NextChange(connection.rate);
+  if (fifo_) {
+    TakeWindow(connection);
+    connection.ramp_at = std::min(connection.ramp_at, FullAt(connection));
+  }
   events_.Set(id, std::min(connection.done_at, connection.ramp_at));
-}
-
-// ---- a driver's own model ----------------------------------------------------------------------
-
-void FlowNetwork::Note(ConnectionId id, double bytes) {
-  Connection& connection = connections_[id];
-  if (connection.state == State::kIdle) {
-    connection.ramp.Begin(now_);
-    Occupy(connection);
-  }
-  connection.state = State::kBusy;
-  connection.left = bytes;
-  connection.rate = 0.0;
-  connection.anchor = now_;
-  calls_.push_back({ModelCall::Kind::kStart, id, bytes});
-}
-
-void FlowNetwork::Leave(ConnectionId id, Time now) {
-  MoveTo(now);
-  Connection& connection = connections_.at(id);
-  if (connection.state != State::kBusy) {
-    throw std::logic_error("connection " + std::to_string(id) + " has no message to end");
-  }
-  const double elapsed = static_cast<double>(now_ - connection.anchor) / kSecond;
-  if (elapsed > 0) connection.rate = connection.left / elapsed;  // so that nothing is left
-  Integrate(connection);
-  connection.state = State::kFinished;
-  Touch(id);
-}
-
-void FlowNetwork::SetRate(ConnectionId id, double rate, Time now) {
-  MoveTo(now);
-  Connection& connection = connections_.at(id);
-  if (connection.state != State::kBusy) return;
-  Integrate(connection);
-  connection.rate = rate;
 }
 
 double FlowNetwork::Load(EdgeId edge) const {
@@ -391,6 +378,7 @@ Time FlowNetwork::Done(const Connection& connection) const {
 
 double FlowNetwork::Cap(const Connection& connection) const {
   double cap = connection.ramp.RateCap() / connection.efficiency;
+  if (fifo_) cap = std::min(cap, StandingOf(connection).allowed);
   for (const EdgeId edge : Back(connection)) {
     cap = std::min(cap, queues_[edge].bytes_per_s / connection.ack_share);
   }

@@ -23,8 +23,8 @@
 // after it left; the driver delivers the message.
 //
 // Where edges are FIFO queues, bbr's connections share them in proportion to the rates at which they
-// send instead of equally, and their acknowledgements do not wait for a share (fifo.cc; docs/model.md
-// has the reasons).
+// send instead of equally, their acknowledgements do not wait for a share (fifo.cc), and what stands in
+// queues slows all that cross them (standing.cc; docs/model.md has the reasons).
 //
 // Times are integer nanoseconds and must not decrease. Skipping an event, or starting a busy
 // connection, is an error (std::logic_error). A completion is rounded up to the next nanosecond; the
@@ -119,6 +119,10 @@ class FlowNetwork {
   // Its rate in payload bytes/s from now on, to be read by Rate, Left and Load.
   void SetRate(ConnectionId connection, double rate, Time now);
 
+  // From now on `bytes` of payload are on their way behind the message of a connection without a window,
+  // and more come at `rate`, in bytes/s: its share. Only FIFO queues depend on it.
+  void SetBehind(ConnectionId connection, double bytes, double rate);
+
   // The earliest time at which a message completes or a rate changes by itself; kNever if none.
   // Ends the current instant: connections that completed and were not started again are idle.
   Time NextEvent();
@@ -131,6 +135,7 @@ class FlowNetwork {
   void Describe(Digest& digest);
 
   Time now() const { return now_; }
+  bool fifo() const { return fifo_; }
   bool Busy(ConnectionId connection) const { return connections_[connection].state == State::kBusy; }
   // Whether it has no message, and had none in this instant.
   bool Idle(ConnectionId connection) const {
@@ -184,11 +189,30 @@ class FlowNetwork {
     std::uint32_t back = 0;   // edges of its way back, behind those, if it reserves bytes there
   };
   // The bandwidth of an edge, and what acknowledgements take of it.
-  struct Queue {
+  struct EdgeQueue {
     double bytes_per_s = 0.0;
     double reserved = 0.0;             // for acknowledgements, of this bandwidth
     std::vector<ConnectionId> ackers;  // connections with a message whose way back crosses it, by id
     bool noted = false;                // listed in `reserving_`
+    // While waits are computed:
+    double load = 0.0;     // bytes/s
+    double level = 0.0;    // the most that a connection has of it, as a multiple of its share
+    double waiting = 0.0;  // bytes that stand in it
+    double wait_s = 0.0;   // how long what comes now waits
+  };
+  static constexpr EdgeId kNoEdge = ~EdgeId{0};
+  // A connection at the FIFO queues on its way. Bytes and rates are those on the edges.
+  struct Standing {
+    bool full = false;           // its window is used up, by what is under way and what waits
+    EdgeId edge = kNoEdge;       // in whose queue it waits
+    double waiting = 0.0;        // bytes in that queue at `anchor`
+    double apart_s = 0.0;        // the wait in other queues, of its data and their acknowledgements
+    double found_s = 0.0;        // the same, as of the last computation of waits
+    double window = 0.0;         // bytes; 0: it has none
+    double sends = 0.0;          // bytes/s until its window is used up
+    double allowed = kInfinity;  // bytes/s, afterwards
+    double behind = 0.0;         // of a connection without a window: bytes behind its message
+    double pace = 0.0;           // and the bytes/s at which they come
   };
   // The time that an edge was in use.
   struct Use {
@@ -200,11 +224,28 @@ class FlowNetwork {
   // Checks and applies options, but those that the ramp keeps. Returns the hops for the solver.
   std::vector<Hop> Configure(Connection& connection, const ConnectionOptions& options);
   double ShareOf(const Connection& connection) const;  // its weight at present
+  void Begin(Connection& connection);  // as one of which nothing is under way
+  // ---- of FIFO queues ----
+  Standing& StandingOf(const Connection& connection) { return standing_[Id(connection)]; }
+  const Standing& StandingOf(const Connection& connection) const { return standing_[Id(connection)]; }
+  double Room(const Connection& connection) const;     // for bytes in its queue, at its rate
+  double Waiting(const Connection& connection) const;  // bytes in its queue now
+  void TakeWindow(Connection& connection);             // and the rate of sending, from its ramp
+  Time FullAt(const Connection& connection) const;     // when its window is used up
+  // Computes waits, shares and caps from rates. `move`: connections may wait in other queues than before.
+  void Queue(bool move);
+  void FindQueues(bool move);
+  EdgeId Limiting(ConnectionId id) const;              // in whose queue it waits, or kNoEdge
+  bool FindWaits(bool halves);  // from what waits; returns true if they have changed
+  double Apart(const Connection& connection) const;    // the waits in other queues, from those of edges
+  void Slow(ConnectionId id);                          // its share and cap, from the waits on its way
+  void FindFull();                                     // the connections whose window is used up now
+  void DescribeQueue(const Connection& connection, Digest& digest) const;
   bool Reserves(const ConnectionOptions& options) const;  // its acknowledgements wait for no share
-  void Acknowledge(const Connection& connection, bool present);  // in `ackers`
+  void Join(const Connection& connection, bool present);  // in `sending_`, and `ackers`
   void NoteAcks(const Connection& connection);  // its rate has changed
   void Reserve();                               // what the rates at present need
-  double Acks(const Queue& queue) const;
+  double Acks(const EdgeQueue& queue) const;
   void Count(Connection& connection, bool present);  // in `crossings_`
   RampOptions RampOf(const Connection& connection, const ConnectionOptions& options) const;
   void Occupy(const Connection& connection);   // its edges, from now on
@@ -215,6 +256,9 @@ class FlowNetwork {
   void Schedule(ConnectionId id);        // event times from the rate
   void Note(ConnectionId id, double bytes);  // a message for the driver's model
   void Touch(ConnectionId id);
+  ConnectionId Id(const Connection& connection) const {
+    return static_cast<ConnectionId>(&connection - connections_.data());
+  }
   std::span<const EdgeId> Path(const Connection& connection) const {
     return {paths_.data() + connection.first_edge, connection.edges};
   }
@@ -227,8 +271,11 @@ class FlowNetwork {
   MaxMin solver_;                        // stream i is connection i
   std::vector<Time> delays_;
   std::vector<Use> uses_;                // by edge
-  std::vector<Queue> queues_;            // by edge
+  std::vector<EdgeQueue> queues_;        // by edge
   IdList reserving_;                     // edges
+  std::vector<Standing> standing_;       // by connection, of FIFO queues
+  std::vector<ConnectionId> sending_;    // of FIFO queues, those with a message, by id
+  std::vector<EdgeId> used_;             // edges that these cross
   std::vector<EdgeId> paths_;            // of all connections
   std::vector<int> crossings_;           // by edge: windowed connections over it that ever sent,
                                          // without those that are retired
@@ -240,6 +287,7 @@ class FlowNetwork {
   Time now_ = 0;
   std::uint64_t solves_ = 0;
   bool fifo_;
+  bool changed_ = false;                 // an edge; its queue is to be computed
   bool delegated_ = false;
   std::vector<ModelCall> calls_;
   std::vector<ConnectionOptions> options_;  // by connection, where delegated

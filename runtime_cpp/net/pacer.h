@@ -44,6 +44,7 @@ class Pacer {
     return std::min(last_ + Nanoseconds(-tokens_ / rate_) + kMillisecond / 10, asked_ + kAge);
   }
 
+  double rate() const { return rate_; }  // bytes/s
   bool used() const { return asked_ >= 0; }
 
   void Describe(Digest& digest) const {

@@ -50,9 +50,9 @@
 //   sharing           equal (bbr); 1 / RTT (cubic, reno)              Lakshman and Madhow 1997
 //   sharing of FIFO   bbr: in proportion to the rate of sending, that a queue serves in the order of
 //   queues            is 2.885 E as long as it paces, and           arrival; measured
-//                     (2 E RTT + 16 segments) / (2 RTT) afterwards:
-//                     the window, sent in a round trip and as long
-//                     in the queue
+//                     W / (2 RTT) afterwards; standing.cc has the
+//                     rest
+//   W in such queues  2.885 E RTT, then 2 E RTT + 16 segments       tcp_bbr.c, bbr_set_cwnd; measured
 //
 // Sans-IO: time is an argument, never a call.
 #pragma once
@@ -199,9 +199,15 @@ class TcpRamp {
   // the order of arrival. 0 under other controls, and without a window.
   double SendingRate() const {
     if (!limited_ || options_.congestion != Congestion::kBbr) return 0.0;
-    if (Paced()) return Pace();
+    return Paced() ? Pace() : QueueWindow() / (2 * Seconds(options_.rtt));
+  }
+
+  // Payload bytes that bbr has under way and in queues at most. 0 under other controls, and without a
+  // window.
+  double QueueWindow() const {
+    if (!limited_ || options_.congestion != Congestion::kBbr) return 0.0;
     const double rtt = Seconds(options_.rtt);
-    return (kWindowGain * estimate_ * rtt + kWindowSpare) / (2 * rtt);
+    return Paced() ? Pace() * rtt : kWindowGain * estimate_ * rtt + kWindowSpare;
   }
 
   // The time at which `RateCap` changes if bytes keep leaving at `rate`, or, of a connection of FIFO

@@ -6,8 +6,10 @@
 #include "net/flows.h"
 #include "net/link.h"
 #include "tests/check.h"
+#include "tests/passing.h"
 
 using namespace geomx;
+using check::Pass;
 using namespace geomx::net;
 
 namespace {
@@ -19,14 +21,6 @@ ConnectionOptions Over(std::vector<EdgeId> path, int priority_class = 0) {
   options.ramp.rtt = 20 * kMillisecond;
   options.priority_class = priority_class;
   return options;
-}
-
-// Lets time pass until `until`.
-void Pass(FlowNetwork& network, Time until) {
-  std::vector<ConnectionId> completed;
-  while (network.NextEvent() <= until) network.Advance(network.NextEvent(), &completed);
-  network.Advance(until, &completed);
-  network.NextEvent();
 }
 
 }  // namespace

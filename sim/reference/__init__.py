@@ -5,8 +5,9 @@ plainly as possible: every event solves everything. Random networks, connections
 with the native model to 1e-6 (tests/test_reference.py).
 """
 
+from geomx.sim.reference.connection import Connection
 from geomx.sim.reference.sharing import Stream, share
 from geomx.sim.reference.tcp import Tcp
-from geomx.sim.reference.wan import Connection, ReferenceWan
+from geomx.sim.reference.wan import ReferenceWan
 
 __all__ = ["Connection", "ReferenceWan", "Stream", "Tcp", "share"]

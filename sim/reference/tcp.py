@@ -151,10 +151,15 @@ class Tcp:
         """Return at how many bytes/s bbr sends while it may; 0 under other controls."""
         if not self.limited or not self.bbr:
             return 0.0
-        if self._paced:
-            return self._pace
+        return self._pace if self._paced else self.queue_window() / (2 * self.rtt_ns / NS)
+
+    def queue_window(self) -> float:
+        """Return the most bytes that bbr has under way and in queues; 0 under other controls."""
+        if not self.limited or not self.bbr:
+            return 0.0
         rtt_s = self.rtt_ns / NS
-        return (WINDOW_GAIN * self.estimate * rtt_s + WINDOW_SPARE) / (2 * rtt_s)
+        paced = self._paced
+        return self._pace * rtt_s if paced else WINDOW_GAIN * self.estimate * rtt_s + WINDOW_SPARE
 
     def change_ns(self, rate: float) -> float:
         """Return when `cap` changes if bytes keep leaving at `rate`; infinite if never.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import simpy
 from simpy.events import EventPriority
 
 from geomx.sim.clock import Clock
+from geomx.sim.reference.connection import Connection
+from geomx.sim.reference.queues import MOST_STEPS, WHOLE_STEPS, Queues, Standing, alike
 from geomx.sim.reference.sharing import Stream, share
-from geomx.sim.reference.tcp import NS, Tcp
+from geomx.sim.reference.tcp import NS
 
 LAST = EventPriority(2)
 """SimPy's priority of what ends an instant: every process has been asked."""
@@ -28,58 +29,14 @@ SAME = 1e-12
 SETTLED = 1e-3
 """Share of an edge's bandwidth by which acknowledgements may differ from those counted."""
 
+MOST_ROUNDS = 50
+"""How often queues may change shares, caps and what edges offer within an instant."""
+
+MOST_MOVES = 10
+"""How often connections may wait in other queues than before within an instant."""
+
 MOST_ACKS = 0.95
 """Share of an edge's bandwidth that acknowledgements may take from data."""
-
-
-@dataclass
-class Connection:
-    """An ordered stream of bytes from one node to another.
-
-    Attributes:
-        hops: Bytes on each edge per byte sent; see `Stream`.
-        tcp: Its window.
-        weight: Its share of an edge.
-        priority_class: Lower classes are served first.
-        efficiency: Payload bytes per byte on the edges.
-        left: Payload bytes of its message that had not left at `since_ns`; None: no message.
-        rate: Payload bytes/s from then on.
-        since_ns: When progress was counted last.
-        done_ns: When the message's last byte leaves.
-        change_ns: When the window's cap changes.
-        ended: Whether its message has ended in this instant.
-        share: `weight` times, of FIFO queues, the rate of sending when that was looked at last.
-        used: Whether it ever had a message, and will have others.
-    """
-
-    hops: Mapping[int, float]
-    tcp: Tcp
-    weight: float = 1.0
-    priority_class: int = 0
-    efficiency: float = 1448 / 1500
-    left: float | None = None
-    rate: float = 0.0
-    since_ns: int = 0
-    done_ns: float = math.inf
-    change_ns: float = math.inf
-    ended: bool = False
-    share: float = 1.0
-    used: bool = False
-
-    @property
-    def path(self) -> list[int]:
-        """Its edges in order: all that carry every byte."""
-        return [edge for edge, per_byte in self.hops.items() if per_byte >= 1.0]
-
-    @property
-    def acks(self) -> dict[int, float]:
-        """Bytes of acknowledgements on each edge per byte that it sends."""
-        return {edge: share for edge, hop in self.hops.items() if (share := hop % 1.0) > 0.0}
-
-    @property
-    def cap(self) -> float:
-        """The most that its window allows now, in bytes/s on the edges."""
-        return self.tcp.cap() / self.efficiency
 
 
 class ReferenceWan:
@@ -105,6 +62,7 @@ class ReferenceWan:
         self.capacities = list(capacities)
         self._reserved = [0.0] * len(self.capacities)  # of these, for acknowledgements
         self.connections: list[Connection] = []
+        self._queues = Queues(self.capacities, self.capacities)
         self._ending = False  # the end of this instant is scheduled
         self._wakes = 0  # only the latest one counts
 
@@ -118,6 +76,7 @@ class ReferenceWan:
             connection.left, connection.since_ns = size, now
             connection.tcp.begin(now)
             connection.used = True
+            connection.standing = Standing()
             connection.share = self._share_of(connection)
         self._end_instant()
 
@@ -137,6 +96,7 @@ class ReferenceWan:
         connection.priority_class, connection.efficiency = priority_class, efficiency
         busy = connection.left is not None
         connection.tcp.change(rtt_ns, window_limit, rate_limit, busy, self._env.now)
+        connection.standing = Standing()
         connection.share = self._share_of(connection)
         self._end_instant()
 
@@ -167,8 +127,9 @@ class ReferenceWan:
                 connection.tcp.end(self._env.now)
                 connection.left, connection.rate, connection.ended = None, 0.0, False
         sending = [connection for connection in self.connections if connection.left is not None]
-        while self._share(sending):
-            pass  # progress has opened or closed a window, or acknowledgements take more or less
+        rounds = 0
+        while self._share(sending, rounds):
+            rounds += 1  # windows have opened or closed, or acknowledgements or waits have changed
         for number, connection in enumerate(self.connections):
             if connection.left is not None:
                 self._schedule(connection)
@@ -179,24 +140,33 @@ class ReferenceWan:
             number = self._wakes
             self._at(first, lambda event: self._wake(number))
 
-    def _share(self, sending: Sequence[Connection]) -> bool:
-        """Set the rates; return whether caps, or what is left for data, have changed meanwhile."""
+    def _share(self, sending: Sequence[Connection], turn: int) -> bool:
+        """Set the rates; return whether what they depend on has changed meanwhile."""
         caps = [connection.cap for connection in sending]
         streams = [
             self._stream(connection, cap) for connection, cap in zip(sending, caps, strict=True)
         ]
-        for_data = [
-            bytes_per_s - acks if acks else bytes_per_s
-            for bytes_per_s, acks in zip(self.capacities, self._reserved, strict=True)
-        ]
-        rates = share(for_data, streams)
+        rates = share(self._for_data(), streams)
         for connection, bytes_per_s in zip(sending, rates, strict=True):
             rate = bytes_per_s * connection.efficiency
             if rate == math.inf or abs(rate - connection.rate) > SAME * rate:
                 self._progress(connection)
                 connection.rate = rate
-        moved = self._reserve(sending, rates)
-        return moved or caps != [connection.cap for connection in sending]
+        moved, settling = False, turn < MOST_ROUNDS
+        if self._fifo:
+            looked = [self._look(connection) for connection in sending]
+            moved = any(looked)
+            moved = (settling and self._queue(sending, move=turn < MOST_MOVES)) or moved
+        moved = (settling and self._reserve(sending, rates)) or moved
+        moved = moved or caps != [connection.cap for connection in sending]
+        return moved or (self._fifo and settling and self._fill(sending))
+
+    def _for_data(self) -> list[float]:
+        """Return what acknowledgements leave of the edges, in bytes/s."""
+        return [
+            bytes_per_s - acks if acks else bytes_per_s
+            for bytes_per_s, acks in zip(self.capacities, self._reserved, strict=True)
+        ]
 
     def _reserves(self, connection: Connection) -> bool:
         """Return whether acknowledgements take what they need: under bbr, in FIFO queues."""
@@ -223,6 +193,78 @@ class ReferenceWan:
             if capacity < math.inf and abs(acks - self._reserved[edge]) > most:
                 self._reserved[edge], moved = acks, True
         return moved
+
+    def _look(self, connection: Connection) -> bool:
+        """Take its window and its rate of sending; return whether it has a share by these again."""
+        tcp, standing = connection.tcp, connection.standing
+        sends = min(tcp.sending_rate(), tcp.cap()) / connection.efficiency
+        window, waiting = (
+            tcp.queue_window() / connection.efficiency,
+            connection.waiting(self._env.now),
+        )
+        again = standing.take_window(window, sends, waiting)
+        if again:
+            connection.share = self._share_of(connection)
+        return again
+
+    def _queue(self, sending: Sequence[Connection], move: bool) -> bool:
+        """Compute what stands in queues; return whether that changes caps or shares."""
+        queues = self._queues = Queues(self.capacities, self._for_data())
+        for connection in sending:
+            queues.add(connection.path, connection.bytes_per_s, connection.share)
+        for connection in sending:
+            level = connection.bytes_per_s / connection.share
+            if move or connection.standing.edge is None:
+                connection.standing.edge = queues.limiting(connection.path, level)
+        steps = 0
+        while self._wait(sending, halves=steps >= WHOLE_STEPS) and steps < MOST_STEPS - 1:
+            steps += 1
+        changed = [self._slow(connection) for connection in sending]
+        return any(changed)
+
+    def _wait(self, sending: Sequence[Connection], halves: bool) -> bool:
+        """Compute waits from what stands in queues; return whether they have changed."""
+        waiting: dict[int, float] = {}
+        for connection in sending:
+            edge = connection.standing.edge
+            if edge is not None:
+                waiting[edge] = waiting.get(edge, 0.0) + connection.waiting(self._env.now)
+        changed = self._queues.wait(waiting, halves)
+        for connection in sending:
+            acks = connection.acks if self._reserves(connection) else {}
+            standing = connection.standing
+            standing.found_s = self._queues.apart_s(connection.path, acks, standing.edge)
+            if standing.full:
+                standing.apart_s = standing.found_s
+        return changed
+
+    def _slow(self, connection: Connection) -> bool:
+        """Let the waits on its way slow a connection; return whether its cap or share changes."""
+        standing, rtt_s = connection.standing, connection.rtt_s
+        if standing.window == 0.0:
+            return False
+        if not standing.full:
+            if not standing.moves(rtt_s):
+                return False
+            self._progress(connection)
+            standing.apart_s = (standing.apart_s + standing.found_s) / 2
+            return True
+        rate = standing.rate(self._queues, rtt_s, connection.share / connection.weight)
+        allowed, share = standing.most(rtt_s), connection.weight * max(rate, 1.0)
+        if alike(share, connection.share) and alike(allowed, standing.allowed):
+            return False
+        connection.share, standing.allowed = share, allowed
+        return True
+
+    def _fill(self, sending: Sequence[Connection]) -> bool:
+        """Find connections whose window is used up now; return whether that changes anything."""
+        changed = False
+        for connection in sending:
+            waiting, standing = connection.waiting(self._env.now), connection.standing
+            if standing.uses_up(waiting, connection.bytes_per_s, connection.rtt_s):
+                standing.full, standing.apart_s = True, standing.found_s
+                changed = self._slow(connection) or changed
+        return changed
 
     def _share_of(self, connection: Connection) -> float:
         """Return what a connection has in proportion, decided where it meets most others."""
@@ -255,6 +297,7 @@ class ReferenceWan:
         passed_s = (now - connection.since_ns) / NS
         if passed_s == 0 or connection.left is None:
             return
+        connection.standing.waiting = connection.waiting(now)
         endless = connection.rate == math.inf
         sent = max(connection.left, 0.0) if endless else connection.rate * passed_s
         connection.left -= sent
@@ -265,6 +308,12 @@ class ReferenceWan:
         """Compute when the message ends, and when the window's cap changes."""
         assert connection.left is not None
         connection.change_ns = connection.tcp.change_ns(connection.rate)
+        now, rate = self._env.now, connection.bytes_per_s
+        left, waiting = connection.rest(now), connection.waiting(now)
+        full_in_s = connection.standing.full_in_s(rate, connection.rtt_s, left, waiting)
+        if full_in_s < math.inf:
+            full_ns = now + 1 + math.ceil(full_in_s * NS)
+            connection.change_ns = min(connection.change_ns, full_ns)
         if connection.left <= NOTHING or connection.rate == math.inf:
             connection.done_ns = self._env.now
         elif connection.rate == 0.0:
@@ -285,7 +334,8 @@ class ReferenceWan:
                 done.append(which)
             elif connection.change_ns <= now:
                 self._progress(connection)
-                connection.share = self._share_of(connection)
+                if not connection.standing.full:
+                    connection.share = self._share_of(connection)
         self._end_instant()
         for which in done:
             self._left(which)
