@@ -45,13 +45,10 @@
 //                     allows
 //   loss, reno        1.22 MSS / (RTT sqrt p)                         Mathis et al. 1997
 //   loss, cubic       1.054 (RTT / p)^0.75 segments, at least reno's  RFC 8312 5.1
-//   loss, all         the share p of what is sent is sent again       follows; BBR tolerates loss
-//                                                                     below ~15 %
+//   loss, all         the share p of what is sent is sent again       follows; BBR tolerates ~15 %
 //   sharing           equal (bbr); 1 / RTT (cubic, reno)              Lakshman and Madhow 1997
 //   sharing of FIFO   bbr: in proportion to the rate of sending, that a queue serves in the order of
-//   queues            is 2.885 E as long as it paces, and           arrival; measured
-//                     W / (2 RTT) afterwards; standing.cc has the
-//                     rest
+//   queues            is 2.885 E while it paces, then W / (2 RTT)   arrival; measured; standing.cc
 //   W in such queues  2.885 E RTT, then 2 E RTT + 16 segments       tcp_bbr.c, bbr_set_cwnd; measured
 //
 // Sans-IO: time is an argument, never a call.
@@ -202,8 +199,7 @@ class TcpRamp {
     return Paced() ? Pace() : QueueWindow() / (2 * Seconds(options_.rtt));
   }
 
-  // Payload bytes that bbr has under way and in queues at most. 0 under other controls, and without a
-  // window.
+  // The most payload bytes of bbr under way and in queues; 0 as above.
   double QueueWindow() const {
     if (!limited_ || options_.congestion != Congestion::kBbr) return 0.0;
     const double rtt = Seconds(options_.rtt);

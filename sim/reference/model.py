@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from geomx.plugin.wan import WanConnection, WanEdge, WanModel, Wire
+from geomx.sim.reference.connection import Connection
 from geomx.sim.reference.tcp import Tcp
-from geomx.sim.reference.wan import Connection, ReferenceWan
+from geomx.sim.reference.wan import ReferenceWan
 from geomx.training.pace import NS
 
 
