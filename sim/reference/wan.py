@@ -198,11 +198,8 @@ class ReferenceWan:
         """Take its window and its rate of sending; return whether it has a share by these again."""
         tcp, standing = connection.tcp, connection.standing
         sends = min(tcp.sending_rate(), tcp.cap()) / connection.efficiency
-        window, waiting = (
-            tcp.queue_window() / connection.efficiency,
-            connection.waiting(self._env.now),
-        )
-        again = standing.take_window(window, sends, waiting)
+        window = tcp.queue_window() / connection.efficiency
+        again = standing.take_window(window, sends, connection.waiting(self._env.now))
         if again:
             connection.share = self._share_of(connection)
         return again
