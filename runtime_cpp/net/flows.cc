@@ -15,7 +15,6 @@ namespace {
 constexpr double kNothing = 1e-6;   // bytes that count as none
 constexpr double kForgiven = 1e-3;  // nanoseconds of rounding that do not delay a completion
 constexpr int kMostRounds = 50;     // of settling, in which FIFO queues change shares, caps and offers
-constexpr int kMostMoves = 10;      // of settling, in which connections may wait in other queues
 
 }  // namespace
 
@@ -313,7 +312,7 @@ void FlowNetwork::Settle() {
     }
     settling_.clear();
     if (round >= kMostRounds) continue;
-    if (fifo_ && !delegated_) Queue(round < kMostMoves);
+    if (fifo_ && !delegated_) Queue(round);
     Reserve();
     if (fifo_ && !delegated_ && touched_.empty() && !solver_.dirty()) FindFull();
   }

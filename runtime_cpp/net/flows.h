@@ -232,13 +232,12 @@ class FlowNetwork {
   double Waiting(const Connection& connection) const;  // bytes in its queue now
   void TakeWindow(Connection& connection);             // and the rate of sending, from its ramp
   Time FullAt(const Connection& connection) const;     // when its window is used up
-  // Computes waits, shares and caps from rates. `move`: connections may wait in other queues than before.
-  void Queue(bool move);
-  void FindQueues(bool move);
+  void Queue(int round);  // waits, shares and caps from rates, in this round of settling
+  void FindQueues(bool move);  // `move`: connections may wait in other queues than before
   EdgeId Limiting(ConnectionId id) const;              // in whose queue it waits, or kNoEdge
   bool FindWaits(bool halves);  // from what waits; returns true if they have changed
   double Apart(const Connection& connection) const;    // the waits in other queues, from those of edges
-  void Slow(ConnectionId id);                          // its share and cap, from the waits on its way
+  void Slow(ConnectionId id, bool halves);             // its share and cap, from the waits on its way
   void FindFull();                                     // the connections whose window is used up now
   void DescribeQueue(const Connection& connection, Digest& digest) const;
   bool Reserves(const ConnectionOptions& options) const;  // its acknowledgements wait for no share

@@ -14,7 +14,7 @@
 //
 // Waits and rates determine each other. After every change of rates, waits are computed from them (Queue),
 // and shares and caps from these (Slow), until these are alike twice in turn; flows.cc bounds the rounds.
-// Each step goes half the way where it could alternate. In which queue a connection waits and whether it
+// After a few steps, each goes half the way, since it could alternate. In which queue a connection waits and whether it
 // is full are decisions that could alternate, too: the former may change in the first rounds only, and
 // the latter is made when nothing else changes (FindFull).
 #include <algorithm>
@@ -33,8 +33,9 @@ constexpr double kLittle = 1e-6;      // of a rate
 constexpr double kUsedUp = 0.5;       // bytes of a window that may be missing
 constexpr double kLongest = 1e3;      // seconds until a window is used up; later is never
 constexpr double kSettledWait = 1e-9;  // waits, of each other
-constexpr int kWholeSteps = 4;        // of the computation of waits; later ones are halves
-constexpr int kMostSteps = 50;
+constexpr int kWholeSteps = 4;        // of both computations; later ones are halves
+constexpr int kMostSteps = 50;        // of the computation of waits
+constexpr int kMostMoves = 10;        // rounds in which connections may wait in other queues
 
 bool Alike(double one, double other) {
   return one == other || std::fabs(one - other) <= kAlike * std::max(one, other);
@@ -99,12 +100,12 @@ Time FlowNetwork::FullAt(const Connection& connection) const {
 
 // ---- all queues --------------------------------------------------------------------------------
 
-void FlowNetwork::Queue(bool move) {
-  FindQueues(move);
+void FlowNetwork::Queue(int round) {
+  FindQueues(round < kMostMoves);
   bool again = true;
   for (int step = 0; again && step < kMostSteps; ++step) again = FindWaits(step >= kWholeSteps);
   for (const ConnectionId id : sending_) {
-    if (connections_[id].state == State::kBusy && standing_[id].window > 0.0) Slow(id);
+    if (connections_[id].state == State::kBusy && standing_[id].window > 0.0) Slow(id, round >= kWholeSteps);
   }
 }
 
@@ -179,7 +180,7 @@ double FlowNetwork::Apart(const Connection& connection) const {
   return apart_s;
 }
 
-void FlowNetwork::Slow(ConnectionId id) {
+void FlowNetwork::Slow(ConnectionId id, bool halves) {
   Connection& connection = connections_[id];
   Standing& standing = standing_[id];
   const double rtt_s = static_cast<double>(connection.rtt) / kSecond;
@@ -194,7 +195,7 @@ void FlowNetwork::Slow(ConnectionId id) {
   const double own_s = standing.edge == kNoEdge ? 0.0 : queues_[standing.edge].wait_s;
   double rate = standing.window / (rtt_s + standing.apart_s + own_s);
   double most = standing.window / (rtt_s + standing.apart_s);
-  if (standing.allowed < kInfinity) {
+  if (halves && standing.allowed < kInfinity) {
     rate = std::sqrt(rate * connection.share / connection.weight);
     most = std::sqrt(most * standing.allowed);
   }
@@ -214,7 +215,7 @@ void FlowNetwork::FindFull() {
     if (Waiting(connection) < Room(connection) - kUsedUp) continue;
     standing.full = true;
     standing.apart_s = standing.found_s;
-    Slow(id);
+    Slow(id, /*halves=*/false);
   }
 }
 

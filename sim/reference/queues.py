@@ -33,7 +33,7 @@ SETTLED_WAIT = 1e-9
 """Relative difference below which two waits are one."""
 
 WHOLE_STEPS = 4
-"""Steps of the computation of waits before steps are halves, lest waits alternate."""
+"""Steps of both computations before steps are halves, lest waits and shares alternate."""
 
 MOST_STEPS = 50
 """Steps of the computation of waits."""
@@ -110,16 +110,14 @@ class Standing:
         """Return whether the waits in other queues have changed by an amount that counts."""
         return abs(self.found_s - self.apart_s) > FEW * rtt_s
 
-    def rate(self, queues: Queues, rtt_s: float, before: float) -> float:
-        """Return what acknowledgements allow, half the way from the rate `before`."""
+    def rate(self, queues: Queues, rtt_s: float) -> float:
+        """Return what acknowledgements allow once its window is used up, in bytes/s."""
         own_s = 0.0 if self.edge is None else queues.waits_s.get(self.edge, 0.0)
-        rate = self.window / (rtt_s + self.apart_s + own_s)
-        return rate if self.allowed == math.inf else math.sqrt(rate * before)
+        return self.window / (rtt_s + self.apart_s + own_s)
 
     def most(self, rtt_s: float) -> float:
-        """Return its rate if nothing of it waits in its queue, half the way from the last one."""
-        most = self.window / (rtt_s + self.apart_s)
-        return most if self.allowed == math.inf else math.sqrt(most * self.allowed)
+        """Return what they allow if nothing of it waits in its own queue."""
+        return self.window / (rtt_s + self.apart_s)
 
 
 @dataclass

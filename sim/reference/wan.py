@@ -156,7 +156,7 @@ class ReferenceWan:
         if self._fifo:
             looked = [self._look(connection) for connection in sending]
             moved = any(looked)
-            moved = (settling and self._queue(sending, move=turn < MOST_MOVES)) or moved
+            moved = (settling and self._queue(sending, turn)) or moved
         moved = (settling and self._reserve(sending, rates)) or moved
         moved = moved or caps != [connection.cap for connection in sending]
         return moved or (self._fifo and settling and self._fill(sending))
@@ -204,19 +204,20 @@ class ReferenceWan:
             connection.share = self._share_of(connection)
         return again
 
-    def _queue(self, sending: Sequence[Connection], move: bool) -> bool:
+    def _queue(self, sending: Sequence[Connection], turn: int) -> bool:
         """Compute what stands in queues; return whether that changes caps or shares."""
         queues = self._queues = Queues(self.capacities, self._for_data())
         for connection in sending:
             queues.add(connection.path, connection.bytes_per_s, connection.share)
         for connection in sending:
             level = connection.bytes_per_s / connection.share
-            if move or connection.standing.edge is None:
+            if turn < MOST_MOVES or connection.standing.edge is None:
                 connection.standing.edge = queues.limiting(connection.path, level)
         steps = 0
         while self._wait(sending, halves=steps >= WHOLE_STEPS) and steps < MOST_STEPS - 1:
             steps += 1
-        changed = [self._slow(connection) for connection in sending]
+        halves = turn >= WHOLE_STEPS
+        changed = [self._slow(connection, halves) for connection in sending]
         return any(changed)
 
     def _wait(self, sending: Sequence[Connection], halves: bool) -> bool:
@@ -235,7 +236,7 @@ class ReferenceWan:
                 standing.apart_s = standing.found_s
         return changed
 
-    def _slow(self, connection: Connection) -> bool:
+    def _slow(self, connection: Connection, halves: bool) -> bool:
         """Let the waits on its way slow a connection; return whether its cap or share changes."""
         standing, rtt_s = connection.standing, connection.rtt_s
         if standing.window == 0.0:
@@ -246,8 +247,11 @@ class ReferenceWan:
             self._progress(connection)
             standing.apart_s = (standing.apart_s + standing.found_s) / 2
             return True
-        rate = standing.rate(self._queues, rtt_s, connection.share / connection.weight)
-        allowed, share = standing.most(rtt_s), connection.weight * max(rate, 1.0)
+        rate, allowed = standing.rate(self._queues, rtt_s), standing.most(rtt_s)
+        if halves and standing.allowed < math.inf:
+            rate = math.sqrt(rate * connection.share / connection.weight)
+            allowed = math.sqrt(allowed * standing.allowed)
+        share = connection.weight * max(rate, 1.0)
         if alike(share, connection.share) and alike(allowed, standing.allowed):
             return False
         connection.share, standing.allowed = share, allowed
@@ -260,7 +264,7 @@ class ReferenceWan:
             waiting, standing = connection.waiting(self._env.now), connection.standing
             if standing.uses_up(waiting, connection.bytes_per_s, connection.rtt_s):
                 standing.full, standing.apart_s = True, standing.found_s
-                changed = self._slow(connection) or changed
+                changed = self._slow(connection, halves=False) or changed
         return changed
 
     def _share_of(self, connection: Connection) -> float:
