@@ -5,33 +5,37 @@
 
 namespace geomx {
 
+namespace {
+
+constexpr int kDatagramLane = static_cast<int>(Lane::kBestEffort);
+
+}  // namespace
+
 bool Fabric::SendDatagrams(std::uint32_t index, Time now) {
-  constexpr int kDatagrams = static_cast<int>(Lane::kBestEffort);
   Link& link = links_[index];
   while (!MustWait(index, now)) {
-    const bool idle = !network_.Busy(link.lanes[kDatagrams]);
-    if (idle && link.detour) Turn(link, kDatagrams);
+    const bool idle = !network_.Busy(link.lanes[kDatagramLane]);
+    if (idle && link.detour) Turn(link, kDatagramLane);
     const std::uint32_t place = Take(index, Lane::kBestEffort, now);
     if (place == kNone) break;
     if (!idle) {
       link.queued.emplace_back(place, now);
       link.queued_bytes += static_cast<double>(messages_[place].message.wire_bytes());
     }
-    network_.SetBehind(link.lanes[kDatagrams], link.queued_bytes, link.pacer.rate());
-    if (idle) Put(link, kDatagrams, place, now, now);
+    network_.SetBehind(link.lanes[kDatagramLane], link.queued_bytes, link.pacer.rate());
+    if (idle) Put(link, kDatagramLane, place, now, now);
   }
-  return network_.Busy(link.lanes[kDatagrams]);
+  return network_.Busy(link.lanes[kDatagramLane]);
 }
 
 void Fabric::PutQueued(Link& link, Time now) {
-  constexpr int kDatagrams = static_cast<int>(Lane::kBestEffort);
   if (link.queued.empty()) return;
   const auto [place, since] = link.queued.front();
   link.queued.pop_front();
   link.queued_bytes -= static_cast<double>(messages_[place].message.wire_bytes());
   if (link.queued.empty()) link.queued_bytes = 0.0;  // without rounding errors
-  network_.SetBehind(link.lanes[kDatagrams], link.queued_bytes, link.pacer.rate());
-  Put(link, kDatagrams, place, since, now);
+  network_.SetBehind(link.lanes[kDatagramLane], link.queued_bytes, link.pacer.rate());
+  Put(link, kDatagramLane, place, since, now);
 }
 
 bool Fabric::MustWait(std::uint32_t index, Time now) {

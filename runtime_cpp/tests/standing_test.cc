@@ -68,7 +68,8 @@ TEST(standing_bytes_delay_the_acknowledgements_of_others) {
   CHECK_NEAR(WaitOf(network, other), WaitOf(network, filling), 1e-3 * WaitOf(network, filling));
 }
 
-// What is accepted of datagrams stands in the queue; nobody's acknowledgements limit it.
+// Datagrams that were handed to the network stand in the queue: a connection with a window waits behind
+// them, and has less than they, whose rate no acknowledgements limit.
 TEST(standing_datagrams_delay_others) {
   FlowNetwork network(/*fifo=*/true);
   LinkOptions link;
