@@ -383,3 +383,50 @@ def test_clipping_a_local_gradient_causes_one_warning(clips: bool, seed: int) ->
         everyone(body, {"east": 1, "west": 1})
     about = [each for each in caught if "optimizer.average()" in str(each.message)]
     assert len(about) == 2 * clips  # one per worker
+
+
+class Gate(torch.nn.Module):
+    """One parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self) -> Any:
+        return self.weight.sum()
+
+
+class Gates(torch.nn.Module):
+    """A gate that is always used, and one that some passes skip."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.sometimes = Gate(), Gate()
+
+    def forward(self, skips: bool) -> Any:
+        return self.always() if skips else self.always() + self.sometimes()
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_modules_that_a_worker_skips_have_the_mean(forward: bool) -> None:
+    """Also where the worker makes no pass at all: it sends the values that it was sent."""
+
+    def body(store: kv.KVStore) -> list[float]:
+        net, skips = Gates(), store.global_rank == 0
+        sgd = torch.optim.SGD(net.parameters(), lr=1.0, momentum=0.5)
+        optimizer = geomx.torch.Optimizer(sgd, net, store=store, steps=3)
+        for step in range(3):
+            optimizer.zero_grad()
+            if not (step and skips):
+                ((1 + store.global_rank) * net(False)).backward()
+            elif forward:
+                net(True).backward()
+            optimizer.step()
+        return [each.item() for each in net.parameters()]
+
+    # Mean -1.5 after the first step; the second worker then moves by 2 + 1 and by 2 + 1.5.
+    skipped = -1.5 - 3 / 2 - 3.5 / 2
+    used = -1.5 - (3 + 1.5) / 2 - (3.5 + 1.75) / 2 if forward else skipped
+    parties = {"east": 1, "west": 1}
+    for values in everyone(body, parties, ("hfa", {"k1": 1, "k2": 1})):
+        assert values == pytest.approx([used, skipped])

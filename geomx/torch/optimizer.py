@@ -171,10 +171,9 @@ class Optimizer(Wrapper):
         usable = undo_scale(self)
         if not usable:
             super().zero_grad()  # like a dropped batch, for which other workers do not wait
-        loss = None
-        if closure is not None:
-            self.wait()  # optimizers may read parameters before they call it
-            loss = self.inner.step(closure)
+        if self._choice.steps_locally:
+            self.wait()  # also for those of modules that were not called, which are sent again
+        loss = None if closure is None else self.inner.step(closure)
         check_unchanged(self.inner, self._slots, self._frozen)
         if self._by_gradients and self._syncs and not self._averaged:
             check_told(self.inner, self._choice.told)
