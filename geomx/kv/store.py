@@ -296,8 +296,6 @@ class KVStore(ManyKeys):
             GeomxError: The others would not continue.
         """
         self._departure.ask()
-        if self._rhythm is not None:
-            self._rhythm.leave()
 
     def close(self) -> None:
         """Leave the job when all other workers are done too; called when the program ends."""

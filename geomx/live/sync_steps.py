@@ -67,6 +67,11 @@ class Store(Protocol):
         """The initialised keys, in order."""
         ...
 
+    @property
+    def leaving(self) -> bool:
+        """Whether this worker must leave the job: its next step is the last."""
+        ...
+
     def entry(self, key: Key) -> Entry:
         """Look a key up."""
         ...
@@ -119,10 +124,6 @@ class SyncSteps:
         self._take_note()
         self._steps.resume(rounds)
 
-    def leave(self) -> None:
-        """Let the next step be the last."""
-        self._steps.leave()
-
     @property
     def last(self) -> bool:
         """Whether the current step is the last, whose exchange is the last of all keys."""
@@ -142,6 +143,8 @@ class SyncSteps:
         while not self._steps.last:
             self._catch_up()
             self._asked = self._told = False
+            if self._store.leaving:
+                self._steps.leave()
             step = self._steps.begin()
             if self._steps.flights is not None:
                 self._apply(self._steps.flights, self._steps.flights.take_early())

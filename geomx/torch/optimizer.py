@@ -111,7 +111,6 @@ class Optimizer(Wrapper):
         self._syncs = False
         self._member.begins()
         self._since = self._member.now()
-        self._member.on_leave = weakly(self._leave, otherwise=self._store.leave)
         self._waiting = watching(model, self._slots, self._exchange, self._member.now)
         weakref.finalize(self, self._waiting.end).atexit = False
         for number, slot in enumerate(self._slots):
@@ -311,19 +310,17 @@ class Optimizer(Wrapper):
 
     # ---- the parts of a step ----
 
-    def _leave(self) -> None:
-        self._store.leave()
-        self._steps.leave()
-
     def _begin(self, another: bool = True) -> None:
         """Begin a step, unless it has begun; `another`: one that was left out ends before."""
         if self._dropped and another:
             self._end(self._computed())
         if self._begun:
             return
-        if self._steps.last and self._store.leaving:
-            raise Left
-        if self._steps.last:
+        if self._store.leaving:
+            if self._steps.last:
+                raise Left
+            self._steps.leave()
+        elif self._steps.last:
             raise GeomxError(f"the last step has been made, of {self.made}: loop until `done`")
         self._steps.begin()
         self._syncs = self._steps.synchronises()

@@ -252,9 +252,7 @@ def check_unchanged(
                 )
 
 
-def weakly(
-    method: Callable[..., None], *given: Any, otherwise: Callable[..., None] | None = None
-) -> Callable[..., None]:
+def weakly(method: Callable[..., None], *given: Any) -> Callable[..., None]:
     """Return a function that calls a method, and does not keep the method's object alive.
 
     An optimizer holds its parameters, and Python's garbage collector does not see tensors' hooks,
@@ -263,12 +261,11 @@ def weakly(
     Args:
         method: The bound method.
         given: Its first arguments.
-        otherwise: Called with the same arguments once the object is gone; None: nothing is.
     """
     reference = weakref.WeakMethod(method)
 
     def call(*more: Any) -> None:
-        found = reference() or otherwise
+        found = reference()
         if found is not None:
             found(*given, *more)
 
