@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy as np
 import pytest
 
 from geomx import kv
+from geomx.kv.local import LocalCluster, unshaped
+from geomx.live.member import Member
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
 import geomx.torch
+from tests.laws import by_all_workers
 from tests.strangers import accel, install
 from tests.torch_laws import (
     NEAR,
@@ -275,3 +279,32 @@ def test_a_state_without_momentum_causes_no_warning(seed: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         everyone(body, BOTH)
+
+
+def test_a_process_that_replaces_a_lost_one_does_not_set_its_job_back(seed: int) -> None:
+    """A script loads its checkpoint when it is restarted, too: the servers are further by then."""
+    make = OPTIMIZERS["momentum"]
+
+    def body(store: kv.KVStore, state: Any, steps: int) -> Any:
+        net = network()
+        optimizer = geomx.torch.Optimizer(make(net.parameters()), net, store=store)
+        if state is not None:
+            optimizer.load_state_dict(copy.deepcopy(state))
+        before = optimizer.made
+        values = train(optimizer, net, *data(seed), steps)
+        return before, values, optimizer.state_dict()
+
+    saved = everyone(lambda store: body(store, None, 2), {"east": 1})[0][2]
+    assert saved["geomx"]["step"] == 1
+
+    def act(member: Member) -> Any:
+        member.late = True
+        store = kv.KVStore(member)
+        result = body(store, saved, 1)
+        store.close()
+        return result
+
+    spec = replace(unshaped({"east": 1}), rounds_before=5)
+    ((before, values, state),) = by_all_workers(LocalCluster(spec), act)
+    assert (before, state["geomx"]["step"]) == (5, 5)
+    assert_same(values, alone(make, seed, 1), NEAR)  # with the momentum of the job, which is 0

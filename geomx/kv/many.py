@@ -78,6 +78,7 @@ class ManyKeys(Place):
     _pulled: set[int]
     _lends: bool
     _beginning: Beginning
+    _rounds: int
 
     @abstractmethod
     def entry(self, key: Key) -> Entry:
@@ -191,6 +192,11 @@ class ManyKeys(Place):
         if self._rhythm is None:
             self._departure.count(entry.key)
             self._gradients.look(self.exchange, entry.key, entry.name, value)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this process replaces a lost one of a job with rounds, and has not pushed yet."""
+        return self.member.late and self._rounds > 0 and not self._departure.steps
 
     def load_states(self) -> None:
         """See `Beginning.load_states`; the first push calls it."""

@@ -249,7 +249,8 @@ class KVStore(mx.kvstore.KVStore):
     def load_optimizer_states(self, fname: str) -> None:
         """Continue from saved states, from the next push on.
 
-        All workers call it; those other than the master only check the file.
+        All workers call it; those other than the master only check the file, and so does a master
+        that takes the place of a lost one: servers are further than the file.
 
         Args:
             fname: A file of `save_optimizer_states`.
@@ -261,7 +262,8 @@ class KVStore(mx.kvstore.KVStore):
         if self._updater is None:
             raise GeomxError("set an optimizer before its states are loaded: they have no options")
         self._settle()
-        content, master = Path(fname).read_bytes(), self._store.is_master_worker
+        content = Path(fname).read_bytes()
+        master = self._store.is_master_worker and not self._store.goes_on
         text = states.text_of(self._updater.optimizer)
         states.load(self._store.member, self._entries(), text, content, master)
         self._told = Told(self._updater.optimizer, self._type)

@@ -43,9 +43,13 @@ class Choice:
 
 
 def chosen(
-    store: kv.KVStore, optimizer: torch.optim.Optimizer, slots: Iterable[Slot], in_worker: bool
+    store: kv.KVStore,
+    optimizer: torch.optim.Optimizer,
+    slots: Iterable[Slot],
+    in_worker: bool,
+    tells: bool = True,
 ) -> Choice:
-    """Choose what servers and workers run; the master worker instructs the servers.
+    """Choose what servers and workers run; the master worker tells the servers, if it `tells` any.
 
     Args:
         store: Store of a worker.
@@ -53,6 +57,7 @@ def chosen(
         slots: The parameters that it trains.
         in_worker: Whether every worker updates with the mean of all gradients. If not, the job's
             sync policy chooses.
+        tells: Whether servers are told, who otherwise run what they run.
 
     Raises:
         ConfigError: Servers cannot run the optimizer, or the policy does not allow `in_worker`.
@@ -74,6 +79,6 @@ def chosen(
     at_servers, here = chosen_optimizers(member.spec.cluster, member.selection, numbers)
     check_optimizer(member.selection, at_servers)
     choice = Choice(here is not None, at_servers, groups(optimizer) if by_gradients else None)
-    if at_servers is not None:
+    if at_servers is not None and tells:
         store.run_optimizer(choice.text)
     return choice

@@ -275,7 +275,8 @@ class Optimizer(Wrapper):
         """Load what `state_dict` returned, or a state of the wrapped optimizer.
 
         All workers call it, between two steps; servers continue from their state if it is included.
-        Warns if a state in it is not used, or if it lacks the servers' state.
+        Warns if a state in it is not used, or if it lacks the servers' state. Where a process takes
+        a lost one's place, steps and servers stay where its job is, if that is further.
 
         Raises:
             ConfigError: Servers cannot run the optimizer with these numbers.
@@ -285,14 +286,17 @@ class Optimizer(Wrapper):
         state = self._before_loading(state_dict)
         own = state.pop(_STATE, None)
         self.inner.load_state_dict(state)
-        if own is not None:
+        if own is not None and (self._steps.made or own["step"] >= self._steps.step):
             self._steps.follow(own["step"])
             self._begun = False
             self._member.made = self.made
             if self._steps.last:
                 self._waiting.end()
-        self._choice = chosen(self._store, self.inner, self._slots, self._in_worker)
-        restore(self._store, self._choice, own, bool(state["state"]))
+        goes_on = self._store.goes_on and not self._steps.made
+        given = self._store, self.inner, self._slots, self._in_worker
+        self._choice = chosen(*given, tells=not goes_on)
+        if not goes_on:
+            restore(self._store, self._choice, own, bool(state["state"]))
         if not (self._in_worker or self._choice.steps_locally):
             self.inner.state.clear()  # servers step in its place
         self._store.barrier()
