@@ -197,9 +197,12 @@ def test_rounds_are_counted_through_runs_that_were_killed(tmp_path: Path) -> Non
 
 
 SCRIPT = """
+import os
 import numpy as np
 from geomx import kv
 store = kv.create("dist_sync")
+if {dies} and store.is_master_worker and not store.member.late:
+    os.kill(os.getpid(), 9)
 store.set_optimizer("sgd", learning_rate=0.1, momentum=0.9)
 store.init("weight", np.ones(5, np.float32))
 store.init("bias", np.full(9, 2.0, np.float32))
@@ -215,15 +218,20 @@ if store.is_master_worker:
 
 @pytest.mark.slow(4)
 def test_a_script_goes_on_with_another_number_of_workers(tmp_path: Path) -> None:
-    """Its optimizer keeps its momentum on the servers, over the kill of one of them too."""
+    """Its optimizer keeps its momentum on the servers, over the kill of one of them too.
 
-    def made(steps: int, network: dict[str, Any] | None, *words: str) -> dict[str, Any]:
+    So it does where the first worker is killed before it has given them anything.
+    """
+
+    def made(
+        steps: int, network: dict[str, Any] | None, *words: str, dies: bool = False
+    ) -> dict[str, Any]:
         out, file = tmp_path / "out.npz", tmp_path / "network.yaml"
         if network is not None:
             file.write_text(str(network))
             words = (f"network={file}", *words)
         script = tmp_path / "train.py"
-        script.write_text(SCRIPT.format(steps=steps, out=out))
+        script.write_text(SCRIPT.format(steps=steps, out=out, dies=dies))
         command = [sys.executable, "-m", "geomx", "launch", *words]
         done = subprocess.run(
             [*command, "--", sys.executable, str(script)],
@@ -244,10 +252,11 @@ def test_a_script_goes_on_with_another_number_of_workers(tmp_path: Path) -> None
     (row,) = json.loads((before / "summary.json").read_text())["faults"]
     assert row["what"] == "kill" and row["recovered_s"] > 0.2
     same = made(12, None, "scenario=[]", f"resume={before}")
+    late = made(12, None, "scenario=[]", f"resume={before}", dies=True)
     rest = made(12, OTHER, f"resume={before}")
-    assert [each.pop("rounds") for each in (whole, same, rest)] == [0, 5, 5]
+    assert [each.pop("rounds") for each in (whole, same, late, rest)] == [0, 5, 5, 5]
     for name, value in whole.items():
-        assert np.array_equal(value, same[name])
+        assert np.array_equal(value, same[name]) and np.array_equal(value, late[name])
         assert np.allclose(value, rest[name], rtol=1e-5)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from geomx.errors import GeomxError
 from geomx.kv.keys import Keys
-from geomx.live.checkpoint import starting
+from geomx.live.checkpoint import Checkpoint, starting
 from geomx.live.exchange import Exchange
 from geomx.live.member import Member, naming_the_lost
 from geomx.plugin.parts import as_vector
@@ -29,7 +30,7 @@ class Beginning:
     def __init__(self, member: Member, master: bool, keys: Keys) -> None:
         self._member = member
         self._keys = keys
-        self._checkpoint = starting(member.spec) if master and not member.late else None
+        self._checkpoint = _checkpoint(member) if master else None
         self._loaded = self._checkpoint is None
         self.optimizer = ""
 
@@ -50,6 +51,7 @@ class Beginning:
     def completed(self, exchange: Exchange, key: int) -> int:
         """Return the rounds that were completed when the value of a key has arrived."""
         since = exchange.go_on(key) if self._member.late else 0
+        self._loaded = self._loaded or since > 0  # by an earlier process of this worker
         return self._member.spec.rounds_before + since
 
     def load_states(self) -> None:
@@ -67,3 +69,16 @@ class Beginning:
         with naming_the_lost(self._member.loop):
             cuts = {entry.key: [size for _, size, _, _ in entry.shards] for entry in entries}
             self._checkpoint.load_states(self._member, self.optimizer, cuts)
+
+
+def _checkpoint(member: Member) -> Checkpoint | None:
+    """Return what a job begins with, as its first worker; None: with a script's values.
+
+    If an earlier process of this worker is lost, servers may have these values, or may not.
+    """
+    try:
+        return starting(member.spec)
+    except GeomxError:
+        if member.late:  # perhaps on another machine, which does not have the file
+            return None
+        raise

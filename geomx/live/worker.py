@@ -277,7 +277,7 @@ class LiveWorker:
         if member.late:
             self._go_on()
         began_ns = self._waited()
-        if start is not None and not member.late:
+        if start is not None and not any(self._rounds):  # no process has trained
             cuts = {k: [each[1] for each in shards[k]] for k in self._keys}
             start.load_states(member, told, cuts)
         return began_ns
