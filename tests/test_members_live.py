@@ -20,6 +20,7 @@ from geomx.errors import GeomxError, NodeLost
 from geomx.machines.scripts import composed_for_script
 from geomx.results.files import read_table
 from tests.laws import short_form
+from tests.test_forks import gone
 from tests.test_members import NETWORK, WORKERS, participants, replay, run, words
 from tests.test_restarts import killer
 
@@ -202,6 +203,29 @@ def test_jobs_of_scripts_continue_by_default_if_possible(
     assert (experiment.faults.on_loss, experiment.faults.durable) == ("continue", "log")
     experiment, _ = composed_for_script(["faults.durable=none", f"hydra.run.dir={tmp_path}/fourth"])
     assert (experiment.faults.on_loss, experiment.faults.durable) == ("continue", "none")
+
+
+LEFT_BEHIND = """
+import os, signal, subprocess, sys
+from pathlib import Path
+import numpy as np
+import geomx.kv
+store = geomx.kv.create("dist_sync")
+store.init("weights", np.zeros(3, np.float32))
+if store.global_rank == 0 and not store.member.late:
+    child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    Path(sys.argv[1]).write_text(str(child.pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nothing_is_left_of_a_script_that_was_restarted(tmp_path: Path) -> None:
+    script, pid = tmp_path / "script.py", tmp_path / "pid"
+    script.write_text(LEFT_BEHIND)
+    (tmp_path / "network.yaml").write_text(yaml.safe_dump(short_form(1)))
+    words = [f"network={tmp_path / 'network.yaml'}", f"hydra.run.dir={tmp_path / 'run'}"]
+    launch.main([*words, "--", sys.executable, str(script), str(pid)])
+    assert gone(int(pid.read_text()))
 
 
 @pytest.mark.parametrize("mode", ["sim", "live"])

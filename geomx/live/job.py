@@ -284,6 +284,8 @@ class Job:
             raise NodeLost(node.name, last_words(self.directory, node.name) or "it did not start")
 
     def _start(self, node: NodeSpec) -> None:
+        if (before := self._all.get(node.name)) is not None:
+            before.signal_all(signal.SIGKILL)  # what it has started, and left behind
         if node.role == "scheduler":
             self._fork(node, "--experiment", str(self._experiment))
         elif node.role == "worker" and self.command:
