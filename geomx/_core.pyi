@@ -1104,6 +1104,11 @@ def exit_status() -> int:
     Return the exit status of a program that ends by SystemExit, once it does; 0 before.
     """
 
+def exit_text() -> str:
+    """
+    Return what such a program has given in place of a status, as text; empty: nothing.
+    """
+
 class Journal:
     """
     The file from which another process can resume a node.

@@ -78,6 +78,9 @@ def test_a_script_that_fails_ends_the_job(tmp_path: Path, end: str, reason: str)
     done = launched(tmp_path, end)
     assert done.returncode == 1
     assert f"node chengdu/worker0 was lost: {reason};" in done.stderr
+    if "sys.exit" in end:  # which others are told, too
+        told = f"chengdu/worker0 is lost: it failed: {reason.removeprefix('exit status 1: ')}"
+        assert told in done.stderr
     # Other workers say nothing.
     assert done.stderr.count("Traceback") == end.count("raise") + end.count("Traceback")
     assert time.monotonic() - began < 30

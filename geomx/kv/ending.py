@@ -52,7 +52,10 @@ def uncaught() -> str:
 
 def error() -> str:
     """Return the error that ends the program, in one line; empty: none does. See `failing`."""
-    return uncaught() or (f"exit status {_core.exit_status()}" if _core.exit_status() else "")
+    if raised := uncaught():
+        return raised
+    status, lines = _core.exit_status(), _core.exit_text().strip().splitlines()
+    return lines[0] if status and lines else f"exit status {status}" if status else ""
 
 
 def failing() -> bool:
