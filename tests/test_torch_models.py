@@ -27,6 +27,7 @@ from tests.torch_laws import (
     OPTIMIZERS,
     SGD,
     Make,
+    alone,
     assert_same,
     data,
     everyone,
@@ -430,3 +431,31 @@ def test_modules_that_a_worker_skips_have_the_mean(forward: bool) -> None:
     parties = {"east": 1, "west": 1}
     for values in everyone(body, parties, ("hfa", {"k1": 1, "k2": 1})):
         assert values == pytest.approx([used, skipped])
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_parameters_may_be_views_of_one_tensor(name: str, seed: int) -> None:
+    """PyTorch counts the writes to all of them together; what a script writes is noticed."""
+
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net, count = network(), 0
+        flat = torch.cat([each.detach().reshape(-1) for each in net.parameters()])
+        for module in (net[0], net[2]):
+            for each, own in list(module.named_parameters()):
+                part = flat[count : count + own.numel()].view(own.shape)
+                setattr(module, each, torch.nn.Parameter(part))
+                count += own.numel()
+        optimizer = geomx.torch.Optimizer(OPTIMIZERS[name](net.parameters()), net, store=store)
+        share = slice(optimizer.rank, None, optimizer.workers)
+        inputs, targets = data(seed)
+        values = train(optimizer, net, inputs[share], targets[share], 4)
+        net(inputs)
+        with torch.no_grad():
+            net[0].bias.mul_(2)
+        with pytest.raises(GeomxError, match="bias was changed after its optimizer was wrapped"):
+            torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+            optimizer.step()
+        return values
+
+    for values in everyone(body, {"east": 1}):
+        assert_same(values, alone(OPTIMIZERS[name], seed), NEAR)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +29,16 @@ class Place(NamedTuple):
 
 
 @dataclass(eq=False)
+class Writes:
+    """How often the servers' values were written, as PyTorch counts writes.
+
+    It counts those of a tensor and of all its views together.
+    """
+
+    ours: int = 0
+
+
+@dataclass(eq=False)
 class Slot:
     """One trained parameter.
 
@@ -41,6 +52,7 @@ class Slot:
         version: Its version when it was sent.
         kept: Where the parameter is since it has the value of the global servers that update it;
             None where none do, and the script may change it.
+        writes: The writes of these values, shared with parameters that PyTorch counts with it.
     """
 
     name: str
@@ -51,6 +63,7 @@ class Slot:
     sent: torch.Tensor | None = None
     version: int = 0
     kept: Place | None = None
+    writes: Writes = field(default_factory=Writes)
 
     def reached(self, averaged: bool) -> None:
         """Record that a backward pass has accumulated a gradient.
@@ -123,11 +136,16 @@ class Slot:
         """Record that the parameter has the servers' value from now on."""
         parameter = self.parameter
         kind = (parameter.device, parameter.dtype, parameter.stride())
-        self.kept = Place(parameter._version, parameter.data_ptr(), kind)
+        self.kept = Place(self._writes_of_others, parameter.data_ptr(), kind)
+
+    @property
+    def _writes_of_others(self) -> int:
+        return int(self.parameter._version) - self.writes.ours
 
     def received(self) -> None:
-        """Record that the servers' value was written to the parameter."""
+        """Record that the servers' value was written to the parameter, after `check_unwritten`."""
         if self.kept is not None:
+            self.writes.ours += self._writes_of_others - self.kept.version
             self.keep()
 
     def check_kept(self, fetch: Callable[[int, torch.Tensor], None]) -> None:
@@ -144,7 +162,7 @@ class Slot:
             GeomxError: It has another value.
         """
         kept, parameter = self.kept, self.parameter
-        if kept is None or (parameter._version, parameter.data_ptr()) == kept[:2]:
+        if kept is None or (self._writes_of_others, parameter.data_ptr()) == kept[:2]:
             return
         value = torch.empty_like(parameter)
         fetch(self.key, value)
@@ -163,7 +181,7 @@ class Slot:
             return
         here = parameter.data_ptr() == kept.address
         converted = (parameter.device, parameter.dtype, parameter.stride()) != kept.kind
-        if parameter._version != kept.version or not (here or converted):
+        if self._writes_of_others != kept.version or not (here or converted):
             self._refuse()
 
     def _refuse(self) -> None:
@@ -190,11 +208,29 @@ def trained(optimizer: torch.optim.Optimizer, named: Mapping[str, torch.Tensor])
             shape = tuple(parameter.shape)
             raise GeomxError(f"the optimizer holds a tensor {shape} that is not the model's")
     held = {id(parameter) for parameter in given}
-    return [
+    slots = [
         Slot(name, parameter, key)
         for key, (name, parameter) in enumerate(named.items())
         if id(parameter) in held and parameter.requires_grad
     ]
+    _share_writes(slots)
+    return slots
+
+
+def _share_writes(slots: Iterable[Slot]) -> None:
+    """Let parameters share their `Writes` that PyTorch counts together: views of one tensor."""
+    by_memory: defaultdict[int, list[Slot]] = defaultdict(list)
+    for slot in slots:
+        by_memory[slot.parameter.untyped_storage().data_ptr()].append(slot)
+    for here in by_memory.values():
+        others = here
+        while len(others) > 1:
+            first, before = others[0], [slot.parameter._version for slot in others]
+            torch.autograd.graph.increment_version(first.parameter)
+            counted = [slot.parameter._version for slot in others]
+            for slot, was, now in zip(others, before, counted, strict=True):
+                slot.writes = first.writes if now != was else slot.writes
+            others = [slot for slot in others if slot.writes is not first.writes]
 
 
 def frozen(
