@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -137,6 +138,28 @@ def test_a_scale_is_not_undone_twice(seed: int) -> None:
 
     for own in (True, False):
         everyone(lambda store, own=own: body(store, own), {"east": 1})
+
+
+def test_a_step_that_undoes_a_scale_is_no_change_by_the_script(seed: int) -> None:
+    """But one by the script is, beside it."""
+
+    def body(store: kv.KVStore, clips: bool) -> None:
+        net, scaler = network(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, overlap=False, store=store)
+        inputs, targets = data(seed)
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale(torch.nn.functional.cross_entropy(net(inputs), targets)).backward()
+            if clips:
+                torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+
+    for clips in (False, True):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            everyone(lambda store, clips=clips: body(store, clips), BOTH)
+        assert any("gradients were changed between" in str(each.message) for each in told) == clips
 
 
 # ---- means that are of no use ----

@@ -8,14 +8,19 @@ whether a gradient has overflowed, by attributes that it has during the call.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
+from geomx.torch.slots import Slot
 
-def undo_scale(optimizer: torch.optim.Optimizer) -> bool:
+
+def undo_scale(optimizer: torch.optim.Optimizer, slots: Iterable[Slot]) -> bool:
     """Undo the scale of the gradients, unless the script has (`GradScaler.unscale_`).
 
     Args:
         optimizer: The optimizer whose `step` was called, by a scaler or by the script.
+        slots: The parameters that it trains.
 
     Returns:
         Whether the gradients may be used. They stay as they are if the scaler has found infinities
@@ -26,9 +31,6 @@ def undo_scale(optimizer: torch.optim.Optimizer) -> bool:
     scale = getattr(optimizer, "grad_scale", None)
     if scale is not None:
         factor = float(scale.double().reciprocal())
-        with torch.no_grad():
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad.mul_(factor)
+        for slot in slots:
+            slot.rescale(factor)
     return True

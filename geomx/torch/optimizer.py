@@ -167,7 +167,7 @@ class Optimizer(Wrapper):
                 "closure() and then step(), or use a sync policy that exchanges parameters"
             )
         self._begin(another=False)
-        usable = undo_scale(self)
+        usable = undo_scale(self, self._slots)
         if not usable:
             super().zero_grad()  # like a dropped batch, for which other workers do not wait
         if self._choice.steps_locally:

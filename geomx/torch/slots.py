@@ -95,6 +95,14 @@ class Slot:
         gradient = self.parameter.grad
         return gradient is not None and self.backwards > 0 and gradient._version != self.fresh
 
+    def rescale(self, factor: float) -> None:
+        """Multiply the gradient, which is not a change by the script."""
+        changed, gradient = self.changed(), self.parameter.grad
+        if gradient is not None:
+            with torch.no_grad():
+                gradient.mul_(factor)
+            self.fresh = self.fresh if changed else gradient._version
+
     def check_dense(self) -> None:
         """Check that the gradient can be sent.
 
