@@ -154,6 +154,20 @@ def test_a_script_is_warned_that_the_options_of_the_other_run_are_unknown(
         resume.words_of(words)
 
 
+@pytest.mark.parametrize("given", ["resume={}/before", "resume='{}/it\\'s, here'"])
+def test_a_script_has_the_options_of_the_run_before(given: str, tmp_path: Path) -> None:
+    """Also where that run named no network; and its folder may need quotes."""
+    from geomx.machines.scripts import composed_for_script
+
+    for name in ("before", "it's, here"):
+        (tmp_path / name / "durable").mkdir(parents=True)
+        (tmp_path / name / "summary.json").write_text('{"words": ["seed=2"]}')
+    words = [given.format(tmp_path), f"hydra.run.dir={tmp_path}/run"]
+    made, _ = composed_for_script(words)
+    assert made.seed == 2 and made.begins_with in map(str, tmp_path.iterdir())
+    assert resume.asked(words[:1]) and "is complete" in refused(words[0])
+
+
 def test_a_sweep_cannot_be_resumed() -> None:
     with pytest.raises(ConfigError, match="resume=x: continues one run"):
         from geomx.config.compose import compose

@@ -78,6 +78,7 @@ def compose(
     registry: Registry | None = None,
     directory: Path | None = None,
     plans: bool = False,
+    begins: bool = False,
 ) -> tuple[Experiment, Path]:
     """Compose an experiment.
 
@@ -86,6 +87,7 @@ def compose(
         registry: The installed plugins; None: discover them.
         directory: Directory of the run; None: a new one as configured by Hydra.
         plans: Whether it is the base of a plan, which may be continued in its directory.
+        begins: Whether ``resume=DIR`` begins a new run also without a network.
 
     Returns:
         The experiment, and the directory of its run.
@@ -98,7 +100,7 @@ def compose(
     registry = registry or Registry.discover()
     with _explained(overrides, registry):
         translated, config = _composed(overrides, registry)
-        experiment = _experiment(config, config.hydra.runtime, overrides, registry)
+        experiment = _experiment(config, config.hydra.runtime, overrides, registry, begins)
         if directory is None:
             directory = _run_directory(config)
             refuse_used(directory, "hydra.run.dir", experiment, plans)
@@ -325,7 +327,11 @@ def _costs_choice(value: str) -> str:
 
 
 def _experiment(
-    config: Any, runtime: Any, overrides: Sequence[str], registry: Registry
+    config: Any,
+    runtime: Any,
+    overrides: Sequence[str],
+    registry: Registry,
+    begins: bool = False,
 ) -> Experiment:
     content = {
         key: OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
@@ -338,7 +344,7 @@ def _experiment(
     chosen, network = runtime.choices, content["network"]
     if isinstance(network, dict) and "plugin" not in network:
         network.setdefault("name", chosen.network)  # that of a file in a folder of the user's
-    return build_experiment(content, chosen.sync, chosen.workload, overrides, registry)
+    return build_experiment(content, chosen.sync, chosen.workload, overrides, registry, begins)
 
 
 def _offer(registry: Registry) -> None:

@@ -29,6 +29,7 @@ def build_experiment(
     workload: str,
     overrides: Sequence[str],
     registry: Registry,
+    begins: bool = False,
 ) -> Experiment:
     """Build an experiment from plain configuration.
 
@@ -38,6 +39,8 @@ def build_experiment(
         workload: Name of the workload.
         overrides: The user's overrides, which are stored with the results.
         registry: The installed plugins.
+        begins: Whether it may begin with the state of another run (``resume``) in the network that
+            it has without an override, as a script's does.
 
     Returns:
         The validated experiment.
@@ -49,7 +52,7 @@ def build_experiment(
     check_words(overrides, content)
     root = build_options(Root, content, "")
     given = {word.lstrip("+").partition("=")[0] for word in overrides}
-    if root.resume is not None and "network" not in given:
+    if root.resume is not None and "network" not in given and not begins:
         remedy = "continues one run; for new ones that begin with its state, give network=..., too"
         raise ConfigError("resume", root.resume, remedy)
     selection = registry.select(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ def asked(overrides: Sequence[str]) -> bool:
     in namespaces, they describe a new run, which only begins with what that one has learned
     (`geomx.live.checkpoint`).
     """
-    given = {_key(override): override.partition("=")[2] for override in overrides}
+    given = _given(overrides)
     continues = given.get(KEY, "null") != "null"
     if not continues or "network" not in given:
         return continues
@@ -68,7 +69,7 @@ def read(
         ConfigError: There is nothing to continue; says why.
         GeomxError: The run is of another version of geomx.
     """
-    given = {_key(override): override.partition("=")[2] for override in overrides}
+    given = _given(overrides)
     directory = Path(given[KEY]).absolute()
     if not (directory / "durable").is_dir():
         raise ConfigError(KEY, given[KEY], NO_JOURNALS)
@@ -92,7 +93,7 @@ def words_of(overrides: Sequence[str]) -> list[str]:
         overrides: Of the command line. With ``resume=DIR`` and without a network, what they leave
             open is as in the run in DIR.
     """
-    given = {_key(override): override.partition("=")[2] for override in overrides}
+    given = _given(overrides)
     if KEY not in given or "network" in given:
         return list(overrides)
     directory = Path(given[KEY])
@@ -165,6 +166,14 @@ class _Journals:
 
     def _refuse(self, why: str, cause: Exception | None = None) -> NoReturn:
         raise ConfigError(KEY, self._given, why) from cause
+
+
+def _given(overrides: Sequence[str]) -> dict[str, str]:
+    """The values of overrides by key; that of the folder without the quotes that Hydra may need."""
+    given = {_key(override): override.partition("=")[2] for override in overrides}
+    if quoted := re.fullmatch(r"""(['"])(.*)\1""", given.get(KEY, "")):
+        given[KEY] = re.sub(rf"\\({quoted[1]})", r"\1", quoted[2])
+    return given
 
 
 def _key(override: str) -> str:

@@ -45,7 +45,7 @@ def composed_for_script(
     words = {key: f"{key}={value}" for key, (value, _) in _DEFAULTS.items() if key not in given}
     while True:
         try:
-            experiment, directory = compose([*overrides, *words.values()])
+            experiment, directory = compose([*overrides, *words.values()], begins=True)
             if "faults.durable" in words:
                 _check_log(experiment)
             check(experiment)
