@@ -71,6 +71,10 @@ def test_every_worker_runs_the_script(tmp_path: Path) -> None:
         ),
         ("sys.exit('no more data')", "exit status 1: no more data"),
         ("sys.exit(2)", "exit status 2"),
+        (
+            "try:\n  raise RuntimeError('no more data')\nfinally:\n  store.close()",
+            "exit status 1: RuntimeError: no more data",
+        ),
     ],
 )
 def test_a_script_that_fails_ends_the_job(tmp_path: Path, end: str, reason: str) -> None:

@@ -67,6 +67,11 @@ def failing() -> bool:
     return error() != ""
 
 
+def passing() -> bool:
+    """Return whether an exception is on its way, by which the program may end, or may not."""
+    return sys.exception() is not None
+
+
 def _exit(status: object = None, /) -> NoReturn:
     """Do what `sys.exit` does, of which Python 3.11 keeps only the status, and no `SystemExit`."""
     raise SystemExit(status)

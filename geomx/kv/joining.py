@@ -66,6 +66,7 @@ def create(type: str = TYPES[0]) -> KVStore:
         raise ConfigError("kvstore", type, f"must be one of {', '.join(TYPES)}")
     if not _stores or _stores[-1].closed:
         _stores.append(_join(type))
+        _stores[-1].closes_at_end = SCHEDULER in os.environ or wire.SOCKET in os.environ
         watch_exit()
         at_end(partial(_end, _stores[-1]))
     store = _stores[-1]

@@ -72,6 +72,8 @@ def others(
 class ManyKeys(Place):
     """The part of a store that moves the small arrays among those of many keys together."""
 
+    closes_at_end = False
+    """Whether the program's end closes the store, and others must then know if it has failed."""
     exchange: Exchange
     _rhythm: SyncSteps | None
     _departure: Departure

@@ -13,7 +13,7 @@ from geomx.frameworks import tensors
 from geomx.kv.beginning import Beginning
 from geomx.kv.compression import check_compression
 from geomx.kv.departure import Departure
-from geomx.kv.ending import failing
+from geomx.kv.ending import failing, passing
 from geomx.kv.keys import Entry, Keys
 from geomx.kv.many import ManyKeys
 from geomx.kv.rules import check_later, checked_optimizer, global_rule
@@ -150,8 +150,7 @@ class KVStore(ManyKeys):
             if tensors.on_device(terms):
                 for term in terms:
                     self.check_shape(each, tuple(term.shape))
-                handed = terms[0] if len(terms) == 1 else terms
-                self.send(entry, handed, priority)
+                self.send(entry, terms[0] if len(terms) == 1 else terms, priority)
                 continue
             arrays = [to_float32(each, array) for array in terms]
             for array in arrays:
@@ -298,8 +297,11 @@ class KVStore(ManyKeys):
         self._departure.ask()
 
     def close(self) -> None:
-        """Leave the job when all other workers are done too; called when the program ends."""
-        if self.closed:
+        """Leave the job when all other workers are done too; called when the program ends.
+
+        In a launched script that is left to its end while an exception passes, as in ``finally``.
+        """
+        if self.closed or (self.closes_at_end and passing()):
             return
         self.closed = True
         try:
