@@ -202,6 +202,21 @@ def test_every_command_with_overrides_finds_files_of_the_users(
     assert "--config-dir must name a folder" in capfd.readouterr().err
 
 
+def test_jobs_have_presets_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 777\n")
+    sites = "{hub: {scheduler: a, global_server: a}, b: {server: a, worker: a}}"
+    job = f"hosts: {{a: {{address: 127.0.0.1}}}}\nparties: {sites}\ninsecure: true\n"
+    (tmp_path / "job.yaml").write_text(job)
+    words = ["manifest", str(tmp_path / "job.yaml"), "--image=x", "-cd", str(tmp_path)]
+    assert cli.main([*words, "experiment=mine"]) == 0
+    assert '"seed": 777' in capfd.readouterr().out
+    assert cli.main([*words[:-1], "none"]) == cli.WRONG
+    assert "there is no folder none" in capfd.readouterr().err
+    assert cli.main(["collect", *words[1:2], str(tmp_path), "-cd", "none"]) == cli.WRONG
+    assert "there is no folder none" in capfd.readouterr().err
+
+
 @pytest.mark.slow
 def test_swept_presets_of_live_runs_and_studies_run_one_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

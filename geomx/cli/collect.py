@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from geomx.cli import overrides
 from geomx.live.launcher import collect
 from geomx.machines import jobfile
 from geomx.machines.launch import composed_experiment
@@ -17,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "directory", metavar="DIRECTORY", help="the directory that its nodes shared"
     )
-    parser.add_argument("overrides", nargs="*", help="overrides, as given to the scheduler")
+    overrides.add(parser, "overrides, as given to the scheduler")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -27,7 +28,7 @@ def main(options: argparse.Namespace) -> None:
         ConfigError: The job file is invalid.
         GeomxError: The run did not finish.
     """
-    experiment = composed_experiment(jobfile.read(Path(options.job)), options.overrides)
+    experiment = composed_experiment(jobfile.read(Path(options.job)), overrides.given(options))
     results = collect(experiment, Path(options.directory))
     show(results.table())
     show(results.directory)

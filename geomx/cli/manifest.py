@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from geomx.cli import overrides
 from geomx.machines import jobfile, kubernetes
 from geomx.terminal.output import to_stdout
 
@@ -12,7 +13,7 @@ from geomx.terminal.output import to_stdout
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("job", metavar="JOB.yaml", help="the job file")
-    parser.add_argument("overrides", nargs="*", help="overrides, after those of the job file")
+    overrides.add(parser, "overrides, after those of the job file")
     parser.add_argument(
         "--image", required=True, help="image with geomx and the workers' command (after --)"
     )
@@ -22,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     """Write a job as Kubernetes objects, with one StatefulSet per party."""
     file = Path(options.job)
-    job, overrides, command = jobfile.read(file), options.overrides, options.behind
-    text = kubernetes.manifest(job, file.stem, options.image, overrides, command, options.claim)
+    job, words, command = jobfile.read(file), overrides.given(options), options.behind
+    text = kubernetes.manifest(job, file.stem, options.image, words, command, options.claim)
     with to_stdout():
         print(text, end="")

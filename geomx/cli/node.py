@@ -18,6 +18,7 @@ import os
 import shlex
 from pathlib import Path
 
+from geomx.cli import overrides
 from geomx.errors import ConfigError
 from geomx.live import access
 from geomx.live.files import experiment_file, path, script_file, stem
@@ -45,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--insecure", action="store_true", help="do without TLS between machines")
     add("--patience", type=float, help="seconds to try to join; 300, with --join 10")
     add("--directory", default="geomx-run", help="for notes and parameters; may be shared")
-    add("overrides", nargs="*", help="for the scheduler: overrides, after those of the job")
+    overrides.add(parser, "for the scheduler: overrides, after those of the job")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -67,12 +68,12 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
         ConfigError: Arguments do not fit together.
         GeomxError: It could not start.
     """
-    if options.overrides and not options.job:
+    if (words := overrides.given(options)) and not options.job:
         remedy = (
             "only a scheduler with --job takes overrides: other nodes learn them from it, and an "
             "--experiment file has its own"
         )
-        raise ConfigError("overrides", " ".join(options.overrides), remedy)
+        raise ConfigError("overrides", " ".join(words), remedy)
     access.check("--host", options.host, options.tls, options.insecure)
     env = {access.TOKEN: os.environ.get(access.TOKEN, "")}
     if options.tls:
@@ -157,4 +158,4 @@ def _experiment(options: argparse.Namespace, script: bool) -> str:
         return dataclasses.replace(spec, runtime=runtime).to_json()
     job = jobfile.read(Path(options.job))
     job.port = options.port or job.port
-    return Spec.of(composed_experiment(job, options.overrides), script).to_json()
+    return Spec.of(composed_experiment(job, overrides.given(options)), script).to_json()
