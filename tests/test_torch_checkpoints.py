@@ -308,3 +308,15 @@ def test_a_process_that_replaces_a_lost_one_does_not_set_its_job_back(seed: int)
     ((before, values, state),) = by_all_workers(LocalCluster(spec), act)
     assert (before, state["geomx"]["step"]) == (5, 5)
     assert_same(values, alone(make, seed, 1), NEAR)  # with the momentum of the job, which is 0
+
+
+def test_the_last_one_of_two_checkpoints_counts() -> None:
+    def body(store: kv.KVStore) -> list[int]:
+        net, made = network(), []
+        optimizer = geomx.torch.Optimizer(SGD(net.parameters()), net, store=store)
+        for step in (7, 1):
+            optimizer.load_state_dict({**optimizer.inner.state_dict(), "geomx": {"step": step}})
+            made.append(optimizer.made)
+        return made
+
+    assert everyone(body, {"east": 1}) == [[8, 2]]

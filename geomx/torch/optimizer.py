@@ -286,15 +286,15 @@ class Optimizer(Wrapper):
         state = self._before_loading(state_dict)
         own = state.pop(_STATE, None)
         self.inner.load_state_dict(state)
-        if own is not None and (self._steps.made or own["step"] >= self._steps.step):
+        begun = self._store.rounds > 0 and not self._steps.made  # the job, but not this process
+        if own is not None and not (begun and own["step"] < self._steps.step):
             self._steps.follow(own["step"])
             self._begun = False
             self._member.made = self.made
             if self._steps.last:
                 self._waiting.end()
-        goes_on = self._store.goes_on and not self._steps.made
-        given = self._store, self.inner, self._slots, self._in_worker
-        self._choice = chosen(*given, tells=not goes_on)
+        goes_on = begun and self._store.goes_on
+        self._choice = chosen(self._store, self.inner, self._slots, self._in_worker, not goes_on)
         if not goes_on:
             restore(self._store, self._choice, own, bool(state["state"]))
         if not (self._in_worker or self._choice.steps_locally):
