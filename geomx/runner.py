@@ -28,6 +28,7 @@ from geomx.results.prediction import compare
 from geomx.results.results import Results
 from geomx.scenario.programs import program_of
 from geomx.sim.computing import Computing
+from geomx.sim.script_members import leaving_allowed
 from geomx.sim.scripts import simulate_script
 from geomx.sim.simulation import simulate
 from geomx.sim.world import World
@@ -149,7 +150,7 @@ def simulate_command(
         workers[:1] if shadows else workers,
         command,
         directory,
-        Spec.of(experiment, script=True).to_json(),
+        Spec.of(leaving_allowed(experiment)[0], script=True).to_json(),
         experiment.runtime.failure_timeout_s,
     )
     with _blaming(experiment):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from geomx import kv
+from geomx.cli import launch, simulate
 from geomx.errors import Left
 from geomx.kv.local import LocalCluster, unshaped
 from geomx.live.member import Member
 from geomx.options.schema import FaultOptions
-from tests.laws import by_all_workers
+from geomx.results.files import read_json
+from tests.laws import by_all_workers, short_form
 
 HFA = ("hfa", {"k1": 1, "k2": 1})
 STEPS = 5
@@ -79,3 +85,26 @@ def test_an_optimizer_makes_one_more_step(sync: tuple[str, dict[str, Any]], befo
         return made
 
     assert each(body, sync) == [STEPS, 1 if before else 2]
+
+
+SCRIPT = """
+import numpy as np
+import geomx.kv
+store = geomx.kv.create("dist_sync")
+store.init("weights", np.zeros(3, np.float32))
+for step in range(6):
+    if step == 2 and store.global_rank == 1:
+        store.leave()
+    store.push("weights", np.ones(3, np.float32))
+    store.pull("weights")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [launch, simulate])
+def test_a_script_leaves_when_it_is_simulated_too(way: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "network.yaml").write_text(yaml.safe_dump(short_form(1, 1)))
+    words = [f"network={tmp_path / 'network.yaml'}", f"hydra.run.dir={tmp_path / 'run'}"]
+    way.main([*words, "--", sys.executable, str(tmp_path / "train.py")])
+    assert read_json(tmp_path / "run" / "summary.json")["iterations_made"] == [2, 6]

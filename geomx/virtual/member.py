@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import cast
 
@@ -97,6 +97,11 @@ class VirtualMember(Member):
     def evaluated(self, step: int, accuracy: float | None, loss: float | None) -> None:
         """See `Member.evaluated`."""
         self._simulator.evaluated(step, accuracy, loss)
+
+    def wait_stopped(self, until: Callable[[], bool] = lambda: False) -> None:
+        """See `Member.wait_stopped`: the simulator tells all processes when the run is over."""
+        del until
+        super().wait_stopped()
 
     def ask_states(self) -> None:
         """See `Member.ask_states`."""
