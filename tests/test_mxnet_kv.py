@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -234,3 +235,32 @@ def test_optimizer_states_that_are_damaged_or_of_something_else_are_refused(
     assert "it is the state of 'adam', and not of 'sgd'" in refused()
     alone.init("v", mx.nd.ones((2,)))
     assert "they are of 1 shards of tensors, and this job has 2" in refused()
+
+
+def test_a_master_that_replaces_a_lost_one_leaves_the_states_as_they_are(tmp_path: Path) -> None:
+    """Its script loads a file again, and the servers are further."""
+    path, momentum = str(tmp_path / "states"), mx.optimizer.SGD(learning_rate=1.0, momentum=0.5)
+
+    def pushed(late: bool, loads: bool) -> float:
+        spec = replace(unshaped({"east": 1}), rounds_before=3 if late else 0)
+        cluster = LocalCluster(spec)
+        cluster.workers[0].late = late
+        store = kv.KVStore(cluster.workers[0])
+        store.use(EngineExchange(store.member.loop))
+        face, out = KVStore(store, "dist_sync"), mx.nd.zeros(1)
+        face.set_optimizer(momentum)
+        face.init(0, out)
+        if loads:
+            face.load_optimizer_states(path)
+        face.push(0, mx.nd.ones(1))
+        face.pull(0, out=out)
+        value = float(out.asnumpy()[0])
+        if not loads:
+            face.save_optimizer_states(path)
+        face.close()
+        cluster.close()
+        return value
+
+    assert pushed(late=False, loads=False) == -1
+    assert pushed(late=False, loads=True) == -1.5
+    assert pushed(late=True, loads=True) == -1
