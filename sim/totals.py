@@ -23,7 +23,7 @@ def recorded_if_it_fails(simulation: Running, edges: Mapping[Edge, int]) -> Iter
     try:
         yield
     except BaseException:
-        record_totals(simulation, edges, simulation.env.now / NS)
+        record_totals(simulation, edges, (simulation.env.now + simulation.skipped_ns) / NS)
         raise
 
 
@@ -50,13 +50,15 @@ def record_totals(simulation: Running, edges: Mapping[Edge, int], end_s: float) 
         measured = {edge: (sent, wan.could(edge, end_s)) for edge, sent in wan.traffic().items()}
     samples = simulation.edge_samples
     peaks = samples.peaks if samples is not None else None
-    recorder.edges(EdgeTraffic(experiment.cluster, experiment.seed, busy_s, measured, peaks))
+    counted = busy_s, measured, peaks, end_s
+    recorder.edges(EdgeTraffic(experiment.cluster, experiment.seed, *counted))
     if samples is not None:
         samples.close()
     _record_spans(simulation)
     worked_ns = fabric.worked()
     busiest = max(nodes, key=lambda node: worked_ns[node.id])
-    recorder.endpoint(busiest.name, worked_ns[busiest.id] / NS)
+    if end_s:
+        recorder.endpoint(busiest.name, worked_ns[busiest.id] / NS / end_s)
     shard_rounds = with_rounds = 0
     for node in experiment.cluster.global_servers:
         counts = fabric.node_stats(node.id)

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from geomx import run
+from geomx.errors import NodeLost
 from geomx.network.files import read_network
 from geomx.options.schema import SimOptions
 from geomx.pages import loads
+from geomx.results.results import Results
 from geomx.results.trace import Span, Timeline
 from geomx.scenario import read_scenario
 from tests.laws import Build, short_form
@@ -109,3 +112,19 @@ def test_the_report_plots_loads(simulate: Build, sized: Build, every_s: float | 
     assert 1 <= len(names) <= loads.MOST_EDGES
     assert ("mean rate" in html) == (every_s is None)
     assert Path(run.results.directory / "edges_over_time.csv").exists() == (every_s is not None)
+
+
+@pytest.mark.parametrize("killed_s", [15.0, 31.0])
+def test_a_run_that_fails_has_the_loads_until_then(killed_s: float, tmp_path: Path) -> None:
+    """It may be far beyond the end of the last step, or there was none."""
+    place = tmp_path / "run"
+    words = ["network=two_parties", "workload=synthetic", "workload.elements=[20000000]"]
+    kill = f"scenario=[{{at_s: {killed_s}, kill: hub/global_server0}}]"
+    with pytest.raises(NodeLost):
+        run([*words, "iterations=2", kill, f"hydra.run.dir={place}"])
+    results = Results.load(place)
+    busiest = max(results.edges, key=lambda row: row["utilisation"] or 0.0)
+    assert busiest["mean_mbps"] == pytest.approx(8e-6 * busiest["bytes"] / killed_s)
+    mbps = read_network(place / "network.json").graph.edges[busiest["source"], busiest["target"]]
+    assert busiest["utilisation"] == pytest.approx(busiest["mean_mbps"] / mbps["bandwidth_mbps"])
+    assert results.summary["busiest_endpoint"]["share"] <= 1

@@ -75,7 +75,7 @@ class Recorder:
         self.participation: Participation | None = None
         self.servers = Servers()
         self._python: dict[str, tuple[float, ...]] = {}
-        self._busiest: tuple[str, float] | None = None
+        self._busiest: dict[str, Any] | None = None
         self._pushes = 0
         self._behind_s = 0.0
         self._timeline = Timeline(max_spans)
@@ -275,14 +275,14 @@ class Recorder:
         self._pushes += pushes
         self._behind_s += behind_s
 
-    def endpoint(self, node: str, worked_s: float) -> None:
+    def endpoint(self, node: str, share: float) -> None:
         """Set the node of a simulation that spends most time on messages.
 
         Args:
             node: Name of the node.
-            worked_s: That time, seconds.
+            share: That time as a fraction of the run's.
         """
-        self._busiest = node, worked_s
+        self._busiest = {"node": node, "share": share}
 
     def skipped(self, iterations: int) -> None:
         """Add iterations of every worker that were counted as repetitions and not simulated."""
@@ -373,17 +373,10 @@ class Recorder:
             "skipped_iterations": self._skipped,
             "python": self._python_per_iteration(),
             **self.servers.summary(),
-            "busiest_endpoint": self._busiest_endpoint(seconds),
+            "busiest_endpoint": self._busiest,
             "behind_pace_s": rounded(self._behind_s / max(1, self._pushes)),
             "wall_seconds": wall_seconds,
         }
-
-    def _busiest_endpoint(self, seconds: float | None) -> dict[str, Any] | None:
-        """Return the node that spends most time on messages, and the fraction of the run's time."""
-        if self._busiest is None or not seconds:
-            return None
-        node, worked_s = self._busiest
-        return {"node": node, "share": worked_s / seconds}
 
     def _python_per_iteration(self) -> dict[str, dict[str, float]]:
         """Return the costs of plugins' Python parts per iteration, for all nodes together."""

@@ -32,6 +32,7 @@ class EdgeTraffic:
         peaks: The largest readings, of a simulation that has taken some; otherwise unknown.
         measured: Bytes that were sent over each edge, and that it could have carried, if programs
             acted on the network; None: derived from links and bandwidths.
+        until_s: Until when, in seconds since the start; None: until the last step ended.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class EdgeTraffic:
         busy_s: Mapping[Edge, float] | None = None,
         measured: Mapping[Edge, tuple[float, float]] | None = None,
         peaks: Mapping[Edge, Peak] | None = None,
+        until_s: float | None = None,
     ) -> None:
         self._cluster, self._seed, self._busy_s = cluster, seed, busy_s
+        self._until_s = until_s
         self._measured, self._peaks = measured, peaks or {}
 
     def rows(self, links: Iterable[Row], seconds: float | None) -> list[Row]:
@@ -53,6 +56,7 @@ class EdgeTraffic:
             seconds: Duration of the run. Utilisation is the number of bytes over the edge's
                 capacity in that time; None for unlimited edges or without a duration.
         """
+        seconds = seconds if self._until_s is None else self._until_s
         sent: dict[Edge, int] = {}
         longest_s: dict[Edge, float] = {}
         node = self._cluster.node
