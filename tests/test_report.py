@@ -18,7 +18,7 @@ from geomx.pages.page import render
 from geomx.pages.utilisation import UTILISATION, Uses
 from geomx.results.recorder import Recorder
 from geomx.results.results import Results
-from geomx.results.trace import Span
+from geomx.results.trace import Span, Timeline
 from geomx.terminal import units
 from tests.report_fixture import graph, header, record, run
 
@@ -116,6 +116,17 @@ def test_runs_without_numerics_have_no_learning_curves(tmp_path: Path) -> None:
     text = check(page_of(tmp_path)).text
     assert "Loss over time" not in text and "Accuracy over time" not in text
     assert "Time per iteration" in text
+
+
+def test_a_loss_is_called_what_it_is(tmp_path: Path) -> None:
+    """Scripts may report a loss on held-out data, and no accuracy."""
+    for told, name in ((True, "0.5000held-out"), (False, "0.7500training, last iteration")):
+        recorder = Recorder(tmp_path / str(told), header(), render=render)
+        recorder.iteration("a/worker0", "a", 0, 0.0, 1.0, 0.0, 1.0, 0.75, 8)
+        if told:
+            recorder.evaluation(1.0, 0, None, 0.5)
+        page = check(render(recorder.finish(1.0, 1, 0.1), Timeline(0), None))
+        assert f"loss{name}" in page.text
 
 
 def test_a_sample_of_a_hundred_workers_is_shown(tmp_path: Path) -> None:

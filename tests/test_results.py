@@ -180,6 +180,17 @@ def test_a_run_without_numerics_has_no_loss_and_no_accuracy(tmp_path: Path) -> N
     assert "accuracy" not in text(results.table())
 
 
+def test_what_was_told_last_is_final(tmp_path: Path) -> None:
+    """Scripts may report an accuracy and a loss apart."""
+    recorder = Recorder(tmp_path, header(), render=render)
+    recorder.iteration("a/worker0", "a", 0, 0.0, 1.0, 0.0, 1.0, None, 8)
+    recorder.evaluation(1.0, 0, None, 0.5)
+    recorder.evaluation(1.5, 0, 0.75, None)
+    summary = recorder.finish(2.0, 1, 0.1).summary
+    assert summary["loss"] == {"final": 0.5}
+    assert summary["accuracy"] == {"final": 0.75, "best": 0.75}
+
+
 def test_a_nan_loss_is_written_as_valid_json(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, header(), render=render)
     recorder.iteration("a/worker0", "a", 0, 0.0, 1.0, 0.0, 1.0, float("nan"), 8)

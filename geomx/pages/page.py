@@ -57,7 +57,7 @@ def render(
     body = [
         _header(summary),
         tag("p", under_way, class_="note") if under_way else _banner(summary),
-        _headline(summary, results.iterations, pace, ended=not under_way),
+        _headline(results, pace, ended=not under_way),
         section("Progress", *_curves(results, clock, pace)),
         section("Where an iteration goes", *_breakdown(results.iterations, pace)),
         section("Where a round goes", *rounds.tables(summary)),
@@ -151,9 +151,8 @@ def _banner(summary: Mapping[str, Any]) -> Markup:
     return tag("p", heading, reason, tag("br"), kept, class_="banner")
 
 
-def _headline(
-    summary: Mapping[str, Any], rows: Sequence[Row], pace: units.TimeUnit, ended: bool
-) -> Markup:
+def _headline(results: Results, pace: units.TimeUnit, ended: bool) -> Markup:
+    summary = results.summary
     per_iteration, sent = summary["seconds_per_iteration"], summary["bytes"]
     accuracy = summary["accuracy"]
     wan_bytes = sent["wan_push"] + sent["wan_pull"]
@@ -167,13 +166,14 @@ def _headline(
          f"95th percentile {pace.show(per_iteration['p95'])}"),
         ("total time" if ended else "time so far", units.duration(summary["seconds"]), clock),
         *(traffic if ended else ()),
-        ("spent waiting", units.share(_waiting(rows)), "of the workers' time"),
+        ("spent waiting", units.share(_waiting(results.iterations)), "of the workers' time"),
     ]  # fmt: skip
     if accuracy["final"] is not None:
         best = f"held-out; best {units.share(accuracy['best'])}"
         tiles.append(("accuracy", units.share(accuracy["final"]), best))
     elif summary["loss"]["final"] is not None:
-        tiles.append(("loss", units.decimals(summary["loss"]["final"]), "training, last iteration"))
+        whose = "held-out" if results.evaluations else "training, last iteration"
+        tiles.append(("loss", units.decimals(summary["loss"]["final"]), whose))
     return tag(
         "div",
         *(

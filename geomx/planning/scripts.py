@@ -265,12 +265,12 @@ def _figures(results: Results | None) -> Row:
     if results is None:
         keys = ("seconds_per_iteration", "accuracy", "loss", "wan_bytes_per_iteration", "directory")
         return dict.fromkeys(keys)
-    summary, reported = results.summary, results.evaluations
+    summary = results.summary
     crossed = summary["bytes"]["wan_push"] + summary["bytes"]["wan_pull"]
     return {
         "seconds_per_iteration": summary["seconds_per_iteration"]["mean"],
         "accuracy": summary["accuracy"]["final"],
-        "loss": reported[-1]["loss"] if reported else None,
+        "loss": summary["loss"]["final"] if results.evaluations else None,
         "wan_bytes_per_iteration": crossed / summary["iterations"],
         "directory": str(results.directory),
     }

@@ -23,7 +23,9 @@ def measured(
         seconds: Duration of the run so far; None: unknown.
     """
     samples = sum(row["samples"] for row in rows)
-    accuracies = [row["accuracy"] for row in evaluations if row["accuracy"] is not None]
+    accuracies, losses = (
+        [row[name] for row in evaluations if row[name] is not None] for name in ("accuracy", "loss")
+    )
     made = unequal(rows)
     return {
         "steps": {
@@ -35,7 +37,7 @@ def measured(
             "final": accuracies[-1] if accuracies else None,
             "best": max(accuracies, default=None),
         },
-        "loss": {"final": evaluations[-1]["loss"] if evaluations else last_loss(rows)},
+        "loss": {"final": (losses or [None])[-1] if evaluations else last_loss(rows)},
     }
 
 
