@@ -26,6 +26,7 @@ from geomx.workloads.cnn import DigitsConfig, IdxConfig, digits_cnn, fashion_mni
 from geomx.workloads.images import batch_indices, load_digits, own_slice
 from geomx.workloads.resnet50 import ResNet50Config, resnet50
 from geomx.workloads.synthetic import SyntheticConfig, synthetic
+from geomx.workloads.tiny import TinyConfig, tiny
 
 CNN_SIZES = [400, 16, 12800, 32, 131072, 256, 32768, 128, 1280, 10]
 
@@ -163,6 +164,8 @@ def test_slices_are_disjoint_and_equal_and_cover_all_but_a_remainder() -> None:
 def test_more_workers_than_samples_is_refused() -> None:
     with pytest.raises(ConfigError, match="only 3 training samples"):
         own_slice(3, 0, 4)
+    with pytest.raises(ConfigError, match="only 480 training samples"):
+        tiny(TinyConfig()).model(0).step(0, 0, 481)
 
 
 def test_every_epoch_visits_every_sample_once_in_a_new_order() -> None:

@@ -16,6 +16,7 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 
 from geomx.workload import Layer, Model, TensorSpec, Workload
+from geomx.workloads.images import own_slice
 from geomx.workloads.options import Milliseconds, Pace, Rate
 
 SAMPLES, FEATURES, HIDDEN, BATCH = 480, 12, 40, 8
@@ -51,9 +52,12 @@ class TinyModel:
             step: Number of the batch, from 0.
             worker: Rank of the worker, from 0.
             workers: Number of workers.
+
+        Raises:
+            ConfigError: There are fewer samples than workers.
         """
-        mine = SAMPLES // workers
-        return worker * mine + (step * self._batch + np.arange(self._batch)) % mine
+        mine = own_slice(SAMPLES, worker, workers)
+        return mine.start + (step * self._batch + np.arange(self._batch)) % len(mine)
 
     def differentiate(self, chosen: NDArray[np.intp]) -> float:
         """Compute the gradients of the mean over the samples `chosen`; return the loss."""
