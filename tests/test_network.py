@@ -584,3 +584,12 @@ def test_given_paths_take_precedence_over_the_shortest() -> None:
     ):
         with pytest.raises(ConfigError, match=sentence):
             read_network({**content, "paths": paths})
+
+
+def test_parties_may_have_numbers_for_names() -> None:
+    """As in graphs that a program numbers; routers without transit pass their own party on."""
+    content = to_node_link(read_network(SHORT).graph)
+    number = {"hub": 0, "beijing": 1, "chengdu": 2}
+    for node in content["nodes"]:
+        node["party"] = number[node["party"]]
+    assert [party.name for party in read_network(content).parties] == ["1", "2"]

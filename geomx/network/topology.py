@@ -198,11 +198,10 @@ def _check_node(node: str, data: dict[str, Any]) -> None:
         if data["transit"] not in (True, False):
             refuse(f"transit of node {node} is {data['transit']!r}; it must be true or false")
         data["transit"] = bool(data["transit"])
-    if kind == "router":
-        return
-    if data.get("party") in (None, ""):
+    if data.get("party") not in (None, ""):
+        data["party"] = str(data["party"])
+    elif kind != "router":
         refuse(f"{kind} {node} has no party")
-    data["party"] = str(data["party"])
     if kind == "worker":
         data["speed"] = worker_speed(data.get("speed", 1.0), f"speed of node {node}")
 
