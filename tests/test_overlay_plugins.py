@@ -178,6 +178,19 @@ def test_trees_have_equal_parameters_in_both_modes(tmp_path: Path) -> None:
         assert comparison["bytes"][kind]["relative_error"] == 0
 
 
+@pytest.mark.needs("tsengine", "multiroot")
+@pytest.mark.parametrize("accel", [TREE, [("multiroot", {})]])
+def test_links_may_be_unlimited_until_a_trace_begins(
+    network: Build, tiny: Any, simulate: Build, accel: list[tuple[str, Any]]
+) -> None:
+    content = network(1, 1, 1)
+    for party in content["parties"].values():
+        party |= {"uplink_mbps": math.inf, "uplink_trace": [[0.02, 50]]}
+    cluster = Registry.discover().select(("fsa", {}), accel).cluster(read_network(content))
+    star, tree = simulate(content, tiny), simulate(cluster, tiny, accel=accel)
+    assert close(star.parameters, tree.parameters, 1e-5)
+
+
 @pytest.mark.needs("tsengine")
 @pytest.mark.parametrize(
     "options, key",

@@ -168,6 +168,16 @@ def schedule(data: Mapping[str, Any], name: str, seed: int) -> _core.BandwidthSc
     return made
 
 
+def usual_mbps(data: Mapping[str, Any]) -> float:
+    """Return the bandwidth in Mbit/s that is expected of an edge that `limited` is True of.
+
+    That is its nominal one or, if nothing limits it until a trace begins, the largest of that.
+    """
+    if "bandwidth_mbps" in data:
+        return float(data["bandwidth_mbps"])
+    return max((mbps for _, mbps in data.get("trace", ())), default=math.inf)
+
+
 def limited(data: Mapping[str, Any]) -> bool:
     """Return whether an edge with the attributes `data` ever has a bandwidth, or outages."""
     return bool({"bandwidth_mbps", "outages", "trace"} & data.keys())

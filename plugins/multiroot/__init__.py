@@ -19,6 +19,7 @@ from typing import Annotated
 from annotated_types import Ge, Interval, Unit
 
 from geomx.cluster import Cluster, NodeSpec
+from geomx.network.schedules import usual_mbps
 from geomx.network.topology import may_be_narrow, with_global_servers_at
 from geomx.plugin import (
     Group,
@@ -107,11 +108,11 @@ class MultiRoot:
 
 def _reach(cluster: Cluster, party: str) -> tuple[int, float]:
     """Return the number of a party's links that may be narrow, and their bandwidth in Mbit/s."""
-    edges = cluster.graph.edges(data="bandwidth_mbps")
+    edges = cluster.graph.edges(data=True)
     party_of = cluster.graph.nodes(data="party")
     widths = [
-        mbps
-        for source, target, mbps in edges
+        usual_mbps(data)
+        for source, target, data in edges
         if party_of[source] == party and may_be_narrow(cluster, (source, target))
     ]
     return len(widths), sum(widths)

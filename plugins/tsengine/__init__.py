@@ -20,6 +20,7 @@ from typing import Annotated
 from annotated_types import Interval, Unit
 
 from geomx.errors import ConfigError
+from geomx.network.schedules import usual_mbps
 from geomx.network.topology import may_be_narrow
 from geomx.plugin import Group, Native, Overlay, Site, native_options
 from geomx.plugin.hookspecs import hookimpl
@@ -108,7 +109,7 @@ def _options(group: Group) -> Iterator[tuple[str, float]]:
         for edge in routes[source, target]:
             if edge not in numbers:
                 numbers[edge] = len(numbers)
-                yield f"rate {numbers[edge]}", cluster.graph.edges[edge]["bandwidth_mbps"] * 125e3
+                yield f"rate {numbers[edge]}", 125e3 * usual_mbps(cluster.graph.edges[edge])
     own: dict[tuple[str, int], Edge] = {}
     for (source, target), route in routes.items():
         if len(route) == 2:
