@@ -514,6 +514,8 @@ def test_sweeps_use_all_cores_unless_runs_are_live() -> None:
     assert sweeps.on_all_cores(["+hydra.launcher.n_jobs=2"]) == ["hydra/launcher=joblib"]
     with pytest.raises(ConfigError, match=r"^hydra.launcher.n_jobs=0: must be 1 or more"):
         sweeps.on_all_cores(["hydra/launcher=joblib", "hydra.launcher.n_jobs=0"])
+    with pytest.raises(ConfigError, match=r"^hydra.launcher.n_jobs=-0: must be 1 or more"):
+        sweeps.on_all_cores(["hydra.launcher.n_jobs=-0"])
 
 
 def test_arguments_of_a_plan_must_be_overrides() -> None:

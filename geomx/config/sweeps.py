@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ REPORTED = "reported"  # attribute of the error of a sweep's job that has been p
 
 _JOBS = "hydra.launcher.n_jobs"
 _ON_ALL = f"{_JOBS}=${{geomx_jobs:}}"
+_ZERO = re.compile(r"[+-]?0+")
 
 
 def on_all_cores(overrides: Sequence[str]) -> list[str]:
@@ -31,8 +33,9 @@ def on_all_cores(overrides: Sequence[str]) -> list[str]:
     said = {
         override.partition("=")[0].lstrip("+"): override.partition("=")[2] for override in overrides
     }
-    if said.get(_JOBS) == "0":
-        raise ConfigError(_JOBS, 0, "must be 1 or more, or -1 for one job per core")
+    jobs = said.get(_JOBS, "")
+    if _ZERO.fullmatch(jobs):
+        raise ConfigError(_JOBS, jobs, "must be 1 or more, or -1 for one job per core")
     if "hydra/launcher" in said or said.get("mode", "sim") not in MODES:
         return []
     return ["hydra/launcher=joblib", *([] if _JOBS in said else [_ON_ALL])]
