@@ -144,6 +144,15 @@ def test_an_unusable_file_that_another_one_chooses_is_named(
                 composing.main(words, lambda experiment, directory: None)
 
 
+def test_folders_of_an_unknown_kind_are_refused() -> None:
+    sentence = "^hydra.searchpath=foo://x: must be file:///FOLDER or pkg://PACKAGE$"
+    for words in (["hydra.searchpath=[foo://x]"], ["+hydra.searchpath=[pkg://geomx.conf,foo://x]"]):
+        with pytest.raises(ConfigError, match=sentence):
+            main(words, lambda made, directory: None)
+        with pytest.raises(ConfigError, match=sentence):
+            composing.compose(words)
+
+
 def test_a_network_of_the_users_is_called_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "network").mkdir()
     network = {key: value for key, value in NETWORK.items() if key != "name"}

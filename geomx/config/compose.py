@@ -52,7 +52,7 @@ from geomx.config.directories import (
 )
 from geomx.config.groups import as_typed, network_choice, offer, store_file
 from geomx.config.messages import below_nothing, explain
-from geomx.config.own_files import check_own_files
+from geomx.config.own_files import check_own_files, check_places
 from geomx.config.sweeps import noted, on_all_cores, one_at_a_time, parallel_jobs, reported
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.build import build_experiment
@@ -285,6 +285,8 @@ def prepare(overrides: Sequence[str], registry: Registry) -> list[str]:
         group, equals, value = override.partition("=")
         group = group.lstrip("+")
         _check_key(override, group)
+        if group == SEARCHED:
+            check_places(override)
         if group == "costs" and equals:
             translated.append(f"+costs={','.join(map(_costs_choice, value.split(',')))}")
             continue

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 
@@ -83,6 +85,24 @@ def searched(folder: str | None, words: Sequence[str]) -> list[str]:
     except HydraException:  # which refuses them
         return found
     return [f"{SEARCHED}=[{','.join(_quoted(str(place)) for place in places)}]"]
+
+
+def check_places(override: str) -> None:
+    """Refuse places of the user's files of which Hydra cannot read any.
+
+    Args:
+        override: Of `SEARCHED`.
+
+    Raises:
+        ConfigError: One of them has a scheme that Hydra does not have.
+        HydraException: It has another syntax.
+    """
+    Plugins.instance()  # which registers the schemes
+    named = OverridesParser.create().parse_overrides([override])[0].value()
+    for place in map(str, named if isinstance(named, list) else []):
+        scheme, separator, _ = place.partition("://")
+        if separator and scheme not in SourcesRegistry.instance().types:
+            raise ConfigError(SEARCHED, place, "must be file:///FOLDER or pkg://PACKAGE")
 
 
 def _quoted(place: str) -> str:
