@@ -50,6 +50,8 @@ def test_unusable_files_of_a_folder_are_named(content: str, sentence: str, tmp_p
         ("defaults: [{a: b, c: d}]", r"mine: in .*mine.yaml, .* in its list of defaults must be"),
         ("defaults: [{override /sync: {hfa: 3}}]", r"mine: .*: 3}} in its list of defaults must"),
         ("defaults: [{override /sync: [hfa]}]", r"mine: .* in its list of defaults must choose on"),
+        ("defaults: [{override /sync: null}]", r"mine: .* in its list of defaults must choose one"),
+        ("defaults: [{override /accel: [dgt, dgt]}]", r"mine: .* of defaults lists dgt twice"),
         (
             "defaults: [{override sync: hfa}]",
             "mine: its list of defaults overrides .* begins with a slash",

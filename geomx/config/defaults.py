@@ -44,8 +44,10 @@ def check_defaults(content: Any, group: str, file: Path) -> None:
         if not all(isinstance(name, str) or (pair and name is None) for name in names):
             raise _wrong(group, file, f"{item} in its list of defaults must be one of {FORM}")
         kind = str(key).removeprefix("override ").strip("/ ")
-        if isinstance(chosen, list) and kind in KINDS and kind not in LISTS:
+        if pair and not isinstance(chosen, str) and kind in KINDS and kind not in LISTS:
             raise _wrong(group, file, f"{item} in its list of defaults must choose one name")
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise _wrong(group, file, f"{item} in its list of defaults lists {twice} twice")
 
 
 def _wrong(group: str, file: Path, why: str) -> ConfigError:
