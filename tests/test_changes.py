@@ -120,6 +120,16 @@ def test_an_outage_delays_without_loss() -> None:
     assert ends == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("down", [("a", "b"), ("b", "a")])
+def test_an_outage_of_a_queue_stops_data_and_acknowledgements(down: tuple[str, str]) -> None:
+    graph = pipe(bandwidth_mbps=8)
+    graph.edges["b", "a"].update(bandwidth_mbps=8)
+    graph.edges[down].update(outages=[{"start_s": 1, "end_s": 4}])
+    acknowledged = {**BARE, "window_bytes": 1e6, "fifo": True, "reverse_share": 0.03}
+    ends = transfer_times(graph, [("a", "b", 2e6, 0)], **acknowledged)
+    assert ends == pytest.approx([5], abs=1e-6)
+
+
 def by_turns(graph: nx.Graph, *edges: tuple[str, str]) -> nx.Graph:
     """Let one of two edges be down in every odd second, and the other one in every even."""
     for start_s, edge in enumerate(edges):

@@ -152,7 +152,9 @@ class FlowNetwork {
   double Load(EdgeId edge) const;                                        // bytes/s on the edge
   // Returns true if a message may leave earlier when the edge has more bandwidth, as far as is known
   // here: of a driver's own model, nothing is.
-  bool Limits(EdgeId edge) const { return delegated_ || solver_.Limits(edge); }
+  bool Limits(EdgeId edge) const {
+    return delegated_ || solver_.Limits(edge) || LetsNoAcksPass(edge);
+  }
   double Capacity(EdgeId edge) const { return queues_.at(edge).bytes_per_s; }
   Time EdgeDelay(EdgeId edge) const { return delays_.at(edge); }
 
@@ -245,6 +247,10 @@ class FlowNetwork {
   void NoteAcks(const Connection& connection);  // its rate has changed
   void Reserve();                               // what the rates at present need
   double Acks(const EdgeQueue& queue) const;
+  bool LetsNoAcksPass(EdgeId edge) const {
+    const EdgeQueue& queue = queues_.at(edge);
+    return queue.bytes_per_s == 0.0 && !queue.ackers.empty();
+  }
   void Count(Connection& connection, bool present);  // in `crossings_`
   RampOptions RampOf(const Connection& connection, const ConnectionOptions& options) const;
   void Occupy(const Connection& connection);   // its edges, from now on

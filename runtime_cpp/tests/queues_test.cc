@@ -98,6 +98,24 @@ TEST(queues_wait_for_the_edge_that_limits_them) {
   CHECK(!network.Limits(first) && network.Limits(second) && !network.Limits(other));
 }
 
+// Neither do data move while acknowledgements find no bandwidth on the way back.
+TEST(queues_wait_for_an_edge_that_lets_no_acknowledgement_pass) {
+  FlowNetwork network(/*fifo=*/true);
+  const EdgeId out = network.AddEdge(1e6, 0), back = network.AddEdge(1e6, 0);
+  ConnectionOptions options = Over({out});
+  options.reverse = {back};
+  options.reverse_share = 0.03;
+  const ConnectionId id = network.AddConnection(options);
+  network.SetCapacity(back, 0.0, 0);
+  CHECK(!network.Limits(back));  // no message waits
+  network.Start(id, 1e6, 0);
+  CHECK_EQ(network.NextEvent(), kNever);
+  CHECK(network.Limits(back) && !network.Limits(out));
+  network.SetCapacity(back, 1e6, kSecond);
+  CHECK(network.NextEvent() < kNever);
+  CHECK(!network.Limits(back) && network.Rate(id) > 0.0);
+}
+
 TEST(queues_that_nothing_else_moves_wait_for_changes_of_such_edges_only) {
   BandwidthSchedules schedules;
   for (const EdgeId edge : {0u, 1u}) {
