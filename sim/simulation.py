@@ -80,7 +80,8 @@ class Simulation:
         local_optimizer: Optimizer of workers after each local step, likewise.
         skipped_ns: Time that was skipped (see `geomx.sim.repetition`); the run's time is the sum of
             SimPy's and this.
-        idle: Whether only plugins' processes and repeated acts of a scenario have events left.
+        idle: Whether only plugins' processes and repeated acts of a scenario have events left, and
+            no message is with a model of the network.
         programs: Functions of the world that begin with the run.
         acts: What may be done to links and nodes.
     """
@@ -274,7 +275,8 @@ class Simulation:
         reached = self.fabric.advance(limit)
         if reached == FOREVER:
             raise GeomxError(f"the simulation {standstill(self)}")
-        self.idle = reached == limit and self.fabric.idle and not self.acts.coming
+        coming = self.acts.coming or (self._wire is not None and self._wire.under_way)
+        self.idle = reached == limit and self.fabric.idle and not coming
         if reached == limit:
             self._schedule_network(limit - self.env.now)
             return

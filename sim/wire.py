@@ -96,6 +96,7 @@ class Wire:
     Attributes:
         edges: All edges of the network, by number.
         fifo: Whether edges are FIFO queues.
+        under_way: The number of messages whose end the model has yet to report.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Wire:
         self._connections: dict[int, WanConnection] = {}
         self._calls: deque[tuple[str, int, float]] = deque()
         self._calling = False
+        self.under_way = 0
         fabric.take_calls()  # what has led to the present state
         call(model.begin, self)
 
@@ -143,10 +145,12 @@ class Wire:
         elif kind == "start":
             if number not in self._connections:
                 self._connections[number] = self._read_connection(number)
+            self.under_way += 1
             self._ask(self._model.start, self._connections[number], size_bytes)
         elif number in self._connections:  # others have not sent anything yet
             known = self._connections[number]
             if kind == "cancelled":
+                self.under_way -= 1
                 self._ask(self._model.cancelled, known)
                 return
             vars(known).update(vars(self._read_connection(number)))
@@ -174,6 +178,7 @@ class Wire:
         for call in self._calls:
             if call[:2] == ("cancelled", connection.number):  # at the very instant of its end
                 self._calls.remove(call)
+                self.under_way -= 1
                 return self.pass_on()
         try:
             self._fabric.left(connection.number, arrives, lost, self.env.now)
@@ -182,11 +187,13 @@ class Wire:
             whose += f"{connection.source} -> {connection.target}"
             remedy = "the model must call it once for each message that start has told of"
             raise PluginError(f"{whose} failed: {error}; {remedy}") from error
+        self.under_way -= arrives or lost
         return self.pass_on()
 
     def arrived(self, connection: WanConnection) -> None:
         """See `geomx.plugin.wan.Wire.arrived`."""
         self._fabric.arrived(connection.number, self.env.now)
+        self.under_way -= 1
 
     def rate(self, connection: WanConnection, bytes_per_s: float) -> None:
         """See `geomx.plugin.wan.Wire.rate`."""

@@ -7,6 +7,7 @@ import ast
 import csv
 import importlib.util
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 
 import geomx
 from geomx.errors import ConfigError, GeomxError, PluginError
-from geomx.options.schema import SimOptions
+from geomx.limits.watchdog import attended
+from geomx.options.schema import RuntimeOptions, SimOptions
 from geomx.plugin.wan import WanConnection, WanModel
 from geomx.scenario.programs import Program
 from geomx.sim import World
@@ -153,6 +155,35 @@ def test_a_model_that_needs_no_time_leaves_delays_and_computing(
     )  # fmt: skip
     took = [end - start for start, end in columns(run, "iterations.csv", "start_s", "end_s")]
     assert took[1] == pytest.approx(0.03 + 2 * 0.04, rel=1e-6)
+
+
+class Thorough(WanModel):
+    """The first message takes long to compute, in small steps; others leave at once."""
+
+    steps = 20
+
+    def start(self, connection: WanConnection, size_bytes: float) -> None:
+        self.wire.env.process(self._send(connection))
+
+    def _send(self, connection: WanConnection) -> Any:
+        while self.steps:
+            self.steps -= 1
+            yield self.wire.env.timeout(1000)
+            time.sleep(0.1)
+        self.wire.left(connection)
+        yield self.wire.env.timeout(0)
+
+
+def test_a_model_that_computes_for_long_does_not_stand_still(
+    simulate: Build, network: Build, tiny: Any
+) -> None:
+    run = attended(
+        lambda: simulate(
+            network(1), tiny, accel=["mine"], registry=plugin(Thorough), iterations=1,
+            runtime=RuntimeOptions(failure_timeout_s=1.0),
+        )
+    )  # fmt: skip
+    assert run.results.summary["iterations"] == 1
 
 
 def test_what_a_model_cannot_do_is_refused_by_name(
