@@ -139,7 +139,7 @@ void GlobalServer::Welcome(NodeId party) {
   ForgetBarrier(party);
   node_.Renew(party);
   Await(party);
-  node_.flows().BeginAnew(party);
+  node_.BeginAnew(party);
   for (auto& [id, shard] : shards_) {  // what it pushed before is not to be answered
     if (early()) shard.early->Forget(party);
     const auto known = shard.parties.find(party);

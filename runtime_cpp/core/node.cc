@@ -187,7 +187,10 @@ void Node::Change(const MemberChange& change, Time now) {
   if (const Peer* peer = FindPeer(who)) {
     flows_.Forget(who);
     state_.losses.Forget(who);
-    if (change.back) flows_.Renew(who);
+    if (change.back) {
+      flows_.Renew(who);
+      receiver_.Forget(who);
+    }
     // A node that has just started takes all members for present: of one that is back it hears no loss.
     const bool news = IsAway(who) == change.back;
     SetAway(who, !change.back);

@@ -210,6 +210,11 @@ class Node {
   void SetAway(NodeId id, bool away) { state_.peers.SetAway(id, away); }
   // Resets the codecs of values to and from `peer`.
   void Renew(NodeId peer) { flows_.Renew(peer); }
+  // `peer` has lost its children and begins again: what is left of its messages is dropped.
+  void BeginAnew(NodeId peer) {
+    flows_.BeginAnew(peer);
+    receiver_.Forget(peer);
+  }
   // Completes what `peer` has sent except for best-effort slices, without waiting for these.
   void CloseWaiting(NodeId peer, Time now) { receiver_.CloseWaiting(peer, now); }
   // Queues a message even if the peer is lost.

@@ -88,14 +88,18 @@ void Receiver::Keep(const FlowId& id, const Message& message) {
   if (std::accumulate(early_bytes_.begin(), early_bytes_.end(), std::uint64_t{0}, add) <= most) return;
   const auto bytes = [](const auto& each) { return each.second; };
   const NodeId largest = std::ranges::max_element(early_bytes_, {}, bytes)->first;
-  for (auto& each : early_) {
-    std::erase_if(each.second, [&](const auto& flow) { return flow.first.peer == largest; });
-  }
-  std::erase_if(early_, [](const auto& each) { return each.second.empty(); });
-  early_bytes_.erase(largest);
+  Forget(largest);
   state_.Fail(largest, "contributions that cannot be used yet, of keys that were never initialised or before the "
                        "optimizer is known: all of these may take " + std::to_string(most) +
                        " bytes here, half of the memory that was free");
+}
+
+void Receiver::Forget(NodeId peer) {
+  if (early_bytes_.erase(peer) == 0) return;
+  for (auto& each : early_) {
+    std::erase_if(each.second, [peer](const auto& flow) { return flow.first.peer == peer; });
+  }
+  std::erase_if(early_, [](const auto& each) { return each.second.empty(); });
 }
 
 void Receiver::Resume(ShardId shard, Time now) {

@@ -47,6 +47,8 @@ class Receiver {
   void CloseDue(Time now);
   // Completes the rounds of `peer` that wait for best-effort slices only.
   void CloseWaiting(NodeId peer, Time now);
+  // `peer` begins again: drops what was kept of it.
+  void Forget(NodeId peer);
   // An instruction has come: handles what was kept for it.
   void ResumeAll(Time now);
   void Exchange(Archive& archive) { archive(closing_, closing_sequence_, early_, early_bytes_); }

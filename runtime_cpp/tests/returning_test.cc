@@ -136,6 +136,39 @@ TEST(a_round_has_a_deadline_again_when_the_worker_that_ended_it_returns) {
   CHECK(server.errors.empty());
 }
 
+// What was made after the optimizer was set may arrive before that instruction. The round is pushed again when the
+// party's worker, or its server's process, comes back before that.
+TEST(what_a_returning_party_had_pushed_before_the_instruction_does_not_count) {
+  enum class Lost { kNothing, kWorker, kServer };
+  const auto train = [](Lost lost) {
+    const Cluster cluster(1, Lasting({1, 1}, 1));
+    Alone global(cluster.node(cluster.globals.front()).config());
+    const NodeId there = cluster.servers[0], returns = cluster.servers[1];
+    const auto push = [&](NodeId from, float value) {
+      Message message = Transfer(Kind::kPush, from, 1, 10, value);
+      message.header.flags = kTold;
+      global.Hear(from, std::move(message));
+    };
+    global.Hear(there, Transfer(Kind::kInit, there, 0, 10));
+    if (lost != Lost::kNothing) push(returns, 5);
+    if (lost == Lost::kWorker) {
+      global.Hear(returns, Members(0));
+      global.Hear(returns, Members(1));
+    } else if (lost == Lost::kServer) {
+      global.Lose(returns);
+      global.Return(returns);
+    }
+    global.Hear(returns, Ask(0, 10, UINT32_MAX - 1));
+    push(returns, 3);
+    global.Hear(there, Control(Kind::kCommand, there, {"optimizer\nsgd\nlearning_rate 0.5"}));
+    push(there, 1);
+    CHECK(global.errors.empty());
+    CHECK_EQ(global.Says(there, Kind::kValue).size(), 1u);
+    return global.node.GlobalValue(0, 0)->front();
+  };
+  for (const Lost lost : {Lost::kWorker, Lost::kServer}) CHECK_EQ(train(lost), train(Lost::kNothing));
+}
+
 // ---- rounds of each party's own ----
 
 // A tensor of two shards, where parties have rounds of their own.
