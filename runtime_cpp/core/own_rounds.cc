@@ -7,7 +7,6 @@
 namespace geomx {
 
 void GlobalServer::Apply(NodeId peer, const Header& header, Shard& shard, Buffer encoded, Time now) {
-  node_.work().aggregate.Add(node_.sums().AddedBytes(header));
   Buffer value = node_.sums().Decoded(header, std::move(encoded));
   std::uint32_t merge_count = header.merge_count;
   for (const NodeId child : node_.config().children) shard.parties.try_emplace(child);
@@ -15,9 +14,7 @@ void GlobalServer::Apply(NodeId peer, const Header& header, Shard& shard, Buffer
   if (header.round != party.round + 1 || party.held) {
     return FailRound(peer, header, party.round + 1);
   }
-  if (std::string wrong = node_.Miscount(peer, header.merge_count); !wrong.empty()) {
-    return node_.Fail(peer, std::move(wrong));
-  }
+  if (!IsAcceptable(peer, header, shard, value)) return;
   if (MakeUp(value, merge_count, node_.StandsFor(peer))) ++node_.counts().partial_rounds;
   party.held.emplace(header, std::move(value));
   party.held->first.merge_count = merge_count;

@@ -254,15 +254,16 @@ TEST(AHostileMemberHarmsOnlyItself) {
 // ---- single violations -----------------------------------------------------------------------
 
 struct Strict : Cluster {
-  explicit Strict(bool declared, NonFinite non_finite = NonFinite::kIgnore)
-      : Cluster(1, Make(declared, non_finite)) {
+  explicit Strict(bool declared, NonFinite non_finite = NonFinite::kIgnore, bool together = true)
+      : Cluster(1, Make(declared, non_finite, together)) {
     Declare(0, kElements, {{.elements = kElements}});
     Init(0, std::vector<float>(kElements, 3.0f));
     RequestAll(0);
     Drive();
   }
-  static Plan Make(bool declared, NonFinite non_finite) {
+  static Plan Make(bool declared, NonFinite non_finite, bool together = true) {
     Plan plan;
+    plan.rounds.together = together;
     plan.strict = true;
     plan.non_finite = non_finite;
     if (declared) plan.declared = Declared();
@@ -446,6 +447,12 @@ TEST(NanAndInfinityAreRefused) {
     Strict f(true, NonFinite::kRefuse);
     const Message nan = Transfer(Kind::kPush, f.workers[0], 1, kElements, std::nanf(""));
     CHECK_EQ(f.Complaint(f.servers[0], nan), "pushed values that are NaN or infinite");
+  }
+  for (const bool together : {true, false}) {
+    Strict f(true, NonFinite::kRefuse, together);
+    Message infinite = Transfer(Kind::kPush, f.servers[0], 1, kElements, HUGE_VALF);
+    infinite.header.merge_count = 2;
+    CHECK_EQ(f.Complaint(f.globals[0], infinite), "pushed values that are NaN or infinite");
   }
   Plan plan;
   plan.coordinator = [] { return std::make_shared<check::RandomPairs>(); };
