@@ -239,7 +239,7 @@ bool Server::Step(const Header& header, Shard& shard, NodeId parent, std::uint32
   const std::optional<OptimizerSpec>& optimizer = optimizers_[parent];
   if (!optimizer || sum.empty()) return true;
   if (!shard.weights.has_value()) {
-    node_.Fail(shard.sum.First(), "a push of a key whose initial value no worker has requested");
+    node_.Fail(header.source, "a push of a key whose initial value no worker has requested");
     return false;
   }
   const std::uint32_t all = node_.config().rounds.workers;

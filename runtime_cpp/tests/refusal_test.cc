@@ -310,5 +310,25 @@ TEST(AnOptimizerNeedsAnInitialValue) {
   if (!errors.empty()) CHECK_EQ(errors[0].reason, "push of a key that was never initialised");
 }
 
+TEST(AStepOfAPartyNeedsAnInitialValue) {
+  Plan plan;
+  plan.rounds.update_at_party = plan.rounds.step_first = true;
+  plan.rounds.workers = 4;
+  Cluster cluster(1, plan);
+  cluster.Declare(0, 4, {{.elements = 4}});
+  cluster.Command("optimizer\nsgd\nlearning_rate 1");
+  cluster.Init(0, std::vector<float>(4));
+  cluster.Drive();
+  for (const NodeId worker : cluster.workers) cluster.Push(worker, 0, std::vector<float>(4));
+  cluster.Drive();
+  for (std::size_t party = 0; party < cluster.servers.size(); ++party) {
+    const auto errors = cluster.Events(cluster.servers[party], Event::Kind::kPeerError);
+    CHECK_EQ(errors.size(), 1u);
+    if (errors.empty()) continue;
+    CHECK_EQ(errors[0].reason, "a push of a key whose initial value no worker has requested");
+    CHECK(std::ranges::count(cluster.parties[party], errors[0].peer) == 1);
+  }
+}
+
 }  // namespace
 }  // namespace geomx
