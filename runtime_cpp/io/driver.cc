@@ -293,6 +293,10 @@ void Driver::Act(Event& event, Time now) {
       FailCallbacks();
       return;
     case Event::Kind::kPeerError:
+      if (event.peer == self_) {  // a coordinator on this node, which has no link to itself
+        status_.Fail(name_, event.reason);
+        return FailCallbacks();
+      }
       if (!sessions_.LinkOf(event.peer).closed) Break(event.peer, event.reason);
       return;
     case Event::Kind::kNonFinite: {

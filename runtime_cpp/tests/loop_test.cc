@@ -240,6 +240,20 @@ TEST(loop_errors_end_all_that_waits) {
   CHECK(failure && failure->reason == "internal error: an error of a callback");
 }
 
+// A coordinator's reply to its own node passes no link.
+TEST(loop_coordinators_may_be_wrong_about_their_own_node) {
+  struct Replies final : Coordinator {
+    std::vector<Reply> OnReport(NodeId, std::span<const double>, Time) override { return {{Cluster::kServers, {1}}}; }
+  };
+  Cluster cluster;
+  cluster.configs[Cluster::kServers].coordinators[3] = std::make_shared<Replies>();
+  cluster.Start();
+  cluster.worker(0).SendReport(Cluster::kServers, 3, {1}, 0);
+  const Loop& server = *cluster.loops[Cluster::kServers];
+  for (int i = 0; i < 100 && !server.failure(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(server.failure() && server.failure()->reason.starts_with("a reply of coordinator 3 to server0, which has asked"));
+}
+
 // Nobody may answer so much that memory ends: neither one coordinator, nor very many.
 TEST(loop_unread_replies_are_bounded) {
   RunStatus status;
