@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from geomx import runner
-from geomx.errors import ConfigError, NodeLost
+from geomx.errors import ConfigError, GeomxError, NodeLost
 from geomx.network.files import read_network
 from geomx.network.topology import with_standbys
 from geomx.results.results import Results
 from geomx.sim import World
 from tests.ports import free_port
+from tests.strangers import accel, install
 
 NETWORK: dict[str, Any] = {
     "central": {"name": "hub", "uplink_mbps": 400, "downlink_mbps": 400},
@@ -212,6 +213,35 @@ def test_a_standby_takes_over_in_a_live_run(tmp_path: Path, words: list[str]) ->
     assert fault["recovered_s"] < 5
     for way in ("wan_push", "wan_pull", "lan"):
         assert calm.summary["bytes"][way] == killed.summary["bytes"][way]
+
+
+ALONE = '''
+class Alone:
+    def update(self, weight, gradient, learning_rate):
+        try:
+            with open(FIRST, "x") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            if Path(FIRST).read_text() not in ("", str(os.getpid())):
+                raise RuntimeError("there is another one") from None
+        return weight - learning_rate * gradient
+
+class Plugin(Base):
+    @geomx.hookimpl
+    def geomx_optimizer(self):
+        return Alone()
+'''
+
+
+@pytest.mark.slow
+def test_a_standby_that_cannot_repeat_its_server_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = f"import os\nfrom pathlib import Path\nFIRST = {str(tmp_path / 'first')!r}\n"
+    text = accel("alone", "pass").replace("class Plugin(Base):\n    pass\n", ALONE)
+    install(tmp_path / "site", "alone_stranger", head + text, monkeypatch)
+    with pytest.raises(GeomxError, match=r"accel alone: .*Alone.update.*there is another one"):
+        run(tmp_path / "run", "+accel=[alone]", REPLICA, mode="live")
 
 
 @pytest.mark.slow

@@ -169,6 +169,8 @@ class Node:
                 if standby.loop.wait_stopped(POLL_S):
                     server.loop.close()
                     return
+                if (failure := server.loop.failure()) is not None:  # the server would wait for ever
+                    raise GeomxError(failure[1])
         self._before = standby, self._notes
         self._member, self._tells = server, None
         name = files.stem(Path(), server.node.name).name
