@@ -169,9 +169,14 @@ def schedule(data: Mapping[str, Any], name: str, seed: int) -> _core.BandwidthSc
 
 
 def usual_mbps(data: Mapping[str, Any]) -> float:
-    """Return the bandwidth in Mbit/s that is expected of an edge that `limited` is True of.
+    """Return the bandwidth that a plugin may expect of an edge.
 
-    That is its nominal one or, if nothing limits it until a trace begins, the largest of that.
+    Args:
+        data: The edge's attributes, as in a `Cluster`'s graph.
+
+    Returns:
+        Mbit/s: the nominal bandwidth; if nothing limits the edge until a trace begins, the largest
+        of the trace; infinite if nothing ever does.
     """
     if "bandwidth_mbps" in data:
         return float(data["bandwidth_mbps"])

@@ -27,6 +27,7 @@ PLUGINS: dict[str, tuple[str, ...]] = {
     ),
     "geomx.cluster": ("Cluster", "Link", "NodeSpec", "Party", "Path"),
     "geomx.events": ("Event", "Events"),
+    "geomx.network.schedules": ("usual_mbps",),
     "geomx.network.topology": ("may_be_narrow", "with_global_servers", "with_global_servers_at"),
     "geomx.options.bounds": ("OneOf",),
     "geomx.testing": ("CheckFailed", "check_plugin"),
