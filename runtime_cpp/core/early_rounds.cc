@@ -100,7 +100,7 @@ std::vector<NodeId> ServerRole::Lacking(const SummedShard& shard) const {
 std::vector<NodeId> ServerRole::Awaited(const SummedShard& shard) const {
   std::vector<NodeId> awaited = Lacking(shard);
   std::erase_if(awaited, [&](NodeId child) {
-    return !TakesPart(child, shard.round + 1) || !WillPush(child, shard) || !CanPush(child);
+    return !TakesPart(child, shard.round + 1) || !WillPush(child, shard) || !CanPush(child, shard);
   });
   return awaited;
 }

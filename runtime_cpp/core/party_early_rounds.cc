@@ -45,7 +45,7 @@ void Server::PushEarly(NodeId peer, const Header& header, Shard& shard, Buffer v
   } else {
     shard.early->due.insert(peer);
   }
-  if (shard.escalated) return;
+  if (shard.escalated) return CloseLast(now);
   CloseIfDue(shard, now);
   if (leaves) return AnswerLeaving(shard, now);
   if (taken == Taken::kInTime || shard.early->due.erase(peer) == 0) return;
@@ -120,19 +120,38 @@ void Server::TellBarrier() {
   }
 }
 
-bool Server::CanPush(NodeId worker) const {
+bool Server::CanPush(NodeId worker, const SummedShard& shard) const {
+  if (Returns(worker)) return false;
+  const auto& paces = static_cast<const Shard&>(shard).paces;
+  const auto pace = paces.find(worker);
+  if (!shard.early->Ends() || pace == paces.end() || pace->second.pushed == kAnyRound) return true;
+  for (const auto& [id, other] : shards_) {
+    const auto& answered = other.answered;
+    if (!other.escalated || std::find(answered.begin(), answered.end(), worker) == answered.end()) continue;
+    if (other.paces.at(worker).pushed <= pace->second.pushed) return false;  // else its push is under way
+  }
+  return true;
+}
+
+void Server::CloseLast(Time now) {
+  for (auto& [id, shard] : shards_) {
+    if (!shard.escalated && shard.early->Ends()) CloseIfDue(shard, now);
+  }
+}
+
+bool Server::Returns(NodeId worker) const {
   const auto found = lacks_.find(worker);
-  if (found == lacks_.end() || !IsReturning(worker)) return true;
+  if (found == lacks_.end() || !IsReturning(worker)) return false;
   std::vector<ShardId>& lacks = found->second;
   const auto waits = [&](const Shard& shard) {
     return shard.escalated && std::find(shard.waiting.begin(), shard.waiting.end(), worker) != shard.waiting.end();
   };
   while (!lacks.empty() && !waits(*shards_.Find(lacks.back()))) lacks.pop_back();
-  return lacks.empty();
+  return !lacks.empty();
 }
 
 void Server::NoteLack(NodeId worker, const ShardId& shard, Time now) {
-  const bool could = CanPush(worker);
+  const bool could = !Returns(worker);
   lacks_[worker].push_back(shard);
   if (!could) return;
   for (auto& [id, other] : shards_) Recheck(other, now);

@@ -111,7 +111,12 @@ class Server final : public ServerRole {
   bool MayClose(const SummedShard& shard) const override { return !static_cast<const Shard&>(shard).stale; }
   // The last round waits for all workers.
   bool MayCloseEarly(const SummedShard& shard) const override { return !shard.early->Ends(); }
-  void CloseOpen(SummedShard& shard, Time now) override { Close(shard.given, static_cast<Shard&>(shard), now); }
+  void CloseOpen(SummedShard& shard, Time now) override {
+    Close(shard.given, static_cast<Shard&>(shard), now);
+    CloseLast(now);
+  }
+  // Closes last rounds that waited for workers who wait for the answer to another round.
+  void CloseLast(Time now);
   SummedShard& Find(const ShardId& id) override { return *shards_.Find(id); }
   // Returns the sum of the open round, for all workers of the party.
   Buffer TakePartySum(Shard& shard, std::uint32_t& merge_count);
@@ -127,9 +132,11 @@ class Server final : public ServerRole {
   bool WillPush(NodeId child, const SummedShard& shard) const override {
     return ServerRole::WillPush(child, shard) && !WaitsAtBarrierFor(child, static_cast<const Shard&>(shard).leaving);
   }
-  // Not while it returns and waits for the answer to a round that was closed without it: it trains with all
-  // values. A round that waited for it could be what the other parties, and so that answer, wait for.
-  bool CanPush(NodeId worker) const override;
+  // Not while it waits for the answer to a round that was closed, if it returns and that was without it, or if the
+  // shard's round is the last, which has no deadline: it trains with all values. A round that waited for it could be
+  // what the other parties, and so that answer, wait for.
+  bool CanPush(NodeId worker, const SummedShard& shard) const override;
+  bool Returns(NodeId worker) const;  // as said there
   // Notes that `worker` waits for such an answer, of `shard`, and lets rounds close that waited for it.
   void NoteLack(NodeId worker, const ShardId& shard, Time now);
   // No worker will push the shard again.

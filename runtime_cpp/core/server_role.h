@@ -214,8 +214,8 @@ class ServerRole : public RoleLogic {
   // Whether a child may push the shard again.
   virtual bool WillPush(NodeId child, const SummedShard& shard) const { return !shard.early->finished.contains(child); }
   // Whether a child that takes part can push the shard before its open round has closed.
-  virtual bool CanPush(NodeId child) const {
-    (void)child;
+  virtual bool CanPush(NodeId child, const SummedShard& shard) const {
+    (void)child, (void)shard;
     return true;
   }
   // Notes at which barrier a child waits, which all others have to come to; 0: at none.

@@ -55,6 +55,9 @@ void Closings::OnBegin(NodeId server) {
     for (auto& [child, part] : open.children) part = Part::kUnknown;
     open.made.clear();
     open.last.clear();
+    open.pushed.clear();
+    open.unanswered.clear();
+    open.late.reset();
     open.awaits = false;
     open.complete = open.due = kNever;
   }
@@ -98,6 +101,9 @@ std::string Closings::OnPush(NodeId server, NodeId child, const Header& push, Ti
   Part& part = open->children.at(child);
   if (part != Part::kGone) part = (push.flags & kLast) != 0 ? Part::kFinished : Part::kTakesPart;
   if ((push.flags & kLast) != 0) open->last.insert(child);
+  NoteAnswered(*open, false, now);
+  open->pushed[child] = push.round;
+  open->unanswered.insert(child);
   Recheck(*open, now);
   return {};
 }
@@ -106,6 +112,7 @@ void Closings::OnLate(NodeId server, NodeId child, Key key, std::uint32_t shard,
   Open* const open = OpenOf(server, key, shard);
   if (open == nullptr) return;
   open->made[child] = open->before;
+  if (!open->awaits) open->late = {child, now};
   Recheck(*open, now);
 }
 
@@ -113,6 +120,7 @@ void Closings::OnAnswer(NodeId server, Key key, std::uint32_t shard, Time now) {
   Open* const open = OpenOf(server, key, shard);
   if (open == nullptr || !open->of_party) return;
   open->awaits = false;
+  open->unanswered.clear();
   open->first = now;
   Recheck(*open, now);
 }
@@ -136,19 +144,36 @@ std::string Closings::OnBack(NodeId server, NodeId child, Time now) {
   return Change(server, child, Part::kUnknown, now);
 }
 
+void Closings::NoteAnswered(Open& open, bool closes, Time now) {
+  if (!open.late) return;
+  if (!closes || open.late->second < now) open.unanswered.erase(open.late->first);
+  open.late.reset();
+}
+
+bool Closings::Waits(NodeId server, NodeId worker, const Open& open) const {
+  const auto pushed = open.pushed.find(worker);
+  return pushed != open.pushed.end() && std::ranges::any_of(rounds_, [&](const auto& each) {
+    const Open& other = each.second;
+    return std::get<0>(each.first) == server && other.awaits && other.unanswered.contains(worker) &&
+           other.pushed.at(worker) <= pushed->second;
+  });
+}
+
 std::string Closings::OnClosed(NodeId server, Key key, std::uint32_t shard, Round round, bool stops, Time now) {
   Open* const open = OpenOf(server, key, shard);
   if (open == nullptr) return {};
   // A child that takes part has not contributed in time, or not at all; one has contributed for the last time.
-  bool early = false, without = false, ends = false;
+  bool early = false, without = false;
+  const bool ends = open->of_party && std::ranges::any_of(open->made, [&](const auto& each) {
+    return each.second && open->last.contains(each.first);
+  });
   for (const auto& [child, part] : open->children) {
     const auto made = open->made.find(child);
-    const bool in_time = made != open->made.end() && made->second;
-    ends = ends || (in_time && open->last.contains(child));
-    if (part != Part::kTakesPart) continue;
+    if (part != Part::kTakesPart || (ends && Waits(server, child, *open))) continue;
     without = without || made == open->made.end();
-    early = early || !in_time;
+    early = early || made == open->made.end() || !made->second;
   }
+  NoteAnswered(*open, true, now);
   const std::size_t count = open->made.size();
   const Time first = open->first;
   open->closed = round;
@@ -159,7 +184,7 @@ std::string Closings::OnClosed(NodeId server, Key key, std::uint32_t shard, Roun
   if (stops) return {};
   if (without && count < open->rule.quorum) return Words("before the quorum", server, key, round);
   if (early && now < first + open->rule.deadline) return Words("before the deadline", server, key, round);
-  if (early && ends && open->of_party) return Words("the last without a worker", server, key, round);
+  if (early && ends) return Words("the last without a worker", server, key, round);
   return {};
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -54,6 +55,9 @@ class Closings {
     std::set<NodeId> last;           // of these, those that will not push again, also if they were lost since
     bool before = false;             // of the child that pushed last: the same, before that push
     bool awaits = false;             // of a party: the answer to the last round is due
+    std::map<NodeId, Round> pushed;  // of a party: by worker, the number of its last push
+    std::set<NodeId> unanswered;     // of a party: workers whose last push is
+    std::optional<std::pair<NodeId, Time>> late;  // the last push, and when, if it was for a round that had closed
     Time first = 0;                  // when the first contribution arrived, or the answer
     Time complete = kNever;          // from when on no contribution is awaited; kNever: some are
     Time due = kNever;               // when the deadline ends; kNever: the quorum has not contributed
@@ -67,6 +71,10 @@ class Closings {
   // Checks that a round has closed when it was complete or its deadline ended, before something else happens.
   std::string Overdue(const Place& place, const Open& open, Time now) const;
   static void Recheck(Open& open, Time now);
+  // A late push is answered at once, unless it closes the open round.
+  static void NoteAnswered(Open& open, bool closes, Time now);
+  // A worker that has pushed a shard waits for the answer to a round of another, before it pushes again.
+  bool Waits(NodeId server, NodeId worker, const Open& open) const;
 
   std::map<Place, Open> rounds_;
   std::map<NodeId, Time> paused_;  // servers, until when

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/natives.h"
+#include "tests/alone.h"
 #include "tests/late.h"
 
 namespace geomx {
@@ -80,6 +81,54 @@ TEST(NobodyIsLateInTheLastRound) {
   CHECK_EQ(run.Rounds(), 1u);
   for (std::size_t worker = 0; worker < 3; ++worker) CHECK(run.Holds(worker, 9));
   check::CheckNoErrors(run);
+}
+
+// The other parties, and so the answer that the worker waits for, may depend on that round.
+TEST(TheLastRoundDoesNotWaitForAWorkerThatWaitsForAnotherAnswer) {
+  for (const std::uint32_t first : {0u, 1u}) {  // the shard that the late worker pushes first
+    Plan plan = check::Lasting({2}, 1);
+    plan.party_rounds = [](std::uint32_t) { return std::make_shared<QuorumRounds>(1, kSecond); };
+    const Cluster cluster(1, plan);
+    const NodeId global = cluster.globals.front(), fast = cluster.workers[0], late = cluster.workers[1];
+    check::Alone server(cluster.node(cluster.servers.front()).config());
+    const auto hear = [&](NodeId from, std::uint32_t shard, Message message, std::uint8_t flags) {
+      message.header.shard = shard;
+      message.header.flags = flags;
+      message.header.merge_count = from == global ? 2 : 1;
+      server.Hear(from, std::move(message));
+    };
+    const auto push = [&](NodeId worker, std::uint32_t shard, Round round, bool last = false) {
+      hear(worker, shard, check::Transfer(Kind::kPush, worker, round, 4), last ? kLast : 0);
+    };
+    const auto answer = [&](std::uint32_t shard, Round round, std::uint8_t flags = 0) {
+      hear(global, shard, check::Transfer(Kind::kValue, global, round, 4), flags);
+    };
+    for (const std::uint32_t shard : {0u, 1u}) {
+      for (const NodeId worker : {fast, late}) server.Hear(worker, check::Ask(shard, 4, 0));
+      hear(global, shard, check::Transfer(Kind::kValue, global, 0, 4), kPlain);
+      push(fast, shard, 1);
+    }
+    server.Pass(2 * kSecond);  // both have closed without the late one
+    answer(0, 1);
+    push(fast, 0, 2, true);
+    server.Says(global);
+    push(late, first, 1);
+    CHECK(server.Says(global, Kind::kPush).empty());
+    push(late, 1 - first, 1);
+    const auto closed = server.Says(global, Kind::kPush);
+    CHECK_EQ(closed.size(), 1u);
+    if (!closed.empty()) CHECK(closed[0].shard == 0 && closed[0].round == 2);
+    answer(1, 1);
+    answer(0, 2);
+    server.Says(fast);
+    for (const std::uint32_t shard : {0u, 1u}) push(late, shard, 2, true);
+    push(fast, 1, 2, true);
+    CHECK(server.Says(fast).empty());
+    CHECK_EQ(server.Says(global, Kind::kPush).size(), 2u);
+    for (const std::uint32_t shard : {0u, 1u}) answer(shard, 3 - shard);
+    CHECK_EQ(server.Says(fast, Kind::kValue).size(), 2u);
+    CHECK(server.errors.empty());
+  }
 }
 
 // One that came back after the last round of the others has nothing to push, and may come to the barrier at
