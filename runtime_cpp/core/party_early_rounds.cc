@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "core/server.h"
+#include "core/state.h"
 
 namespace geomx {
 
@@ -41,7 +42,7 @@ void Server::PushEarly(NodeId peer, const Header& header, Shard& shard, Buffer v
   if (leaves) {
     shard.leaving.insert(peer);
   } else if (shard.escalated) {
-    shard.answered.push_back(peer);
+    AwaitAnswer(shard, peer);
   } else {
     shard.early->due.insert(peer);
   }
@@ -76,7 +77,7 @@ Buffer Server::TakePartySum(Shard& shard, std::uint32_t& merge_count) {
     const float factor = static_cast<float>(taken.lacks / config.quorum * scales);
     for (std::size_t k = 0; k < taken.value.size(); ++k) taken.value[k] += factor * (*shard.value)[k];
   }
-  shard.answered = TakeDue(shard);
+  for (const NodeId worker : TakeDue(shard)) AwaitAnswer(shard, worker);
   return std::move(taken.value);
 }
 
@@ -122,18 +123,45 @@ void Server::TellBarrier() {
 
 bool Server::CanPush(NodeId worker, const SummedShard& shard) const {
   if (Returns(worker)) return false;
+  const auto awaits = awaits_.find(worker);
+  if (!shard.early->Ends() || awaits == awaits_.end() || awaits->second.empty()) return true;
   const auto& paces = static_cast<const Shard&>(shard).paces;
   const auto pace = paces.find(worker);
-  if (!shard.early->Ends() || pace == paces.end() || pace->second.pushed == kAnyRound) return true;
-  for (const auto& [id, other] : shards_) {
-    const auto& answered = other.answered;
-    if (!other.escalated || std::find(answered.begin(), answered.end(), worker) == answered.end()) continue;
-    if (other.paces.at(worker).pushed <= pace->second.pushed) return false;  // else its push is under way
+  if (pace == paces.end() || pace->second.pushed == kAnyRound) return true;
+  return *awaits->second.begin() > pace->second.pushed;  // then its push is under way
+}
+
+void Server::AwaitAnswer(Shard& shard, NodeId worker) {
+  std::multiset<Round>& awaits = awaits_[worker];
+  const Round pushed = shard.paces.at(worker).pushed;
+  waits_longer_ |= awaits.empty() || pushed < *awaits.begin();
+  awaits.insert(pushed);
+  shard.answered.push_back(worker);
+}
+
+void Server::EndWait(const Shard& shard, NodeId worker) {
+  std::multiset<Round>& awaits = awaits_.at(worker);
+  awaits.erase(awaits.find(shard.paces.at(worker).pushed));
+}
+
+void Server::FindAwaited() {
+  awaits_.clear();
+  for (const auto& [id, shard] : shards_) {
+    for (const NodeId worker : shard.answered) {
+      const auto pace = shard.paces.find(worker);
+      if (pace == shard.paces.end()) throw StateError("an answer is due to a worker that has pushed nothing");
+      awaits_[worker].insert(pace->second.pushed);
+    }
   }
-  return true;
+}
+
+std::vector<NodeId> Server::TakeAnswered(Shard& shard) {
+  for (const NodeId worker : shard.answered) EndWait(shard, worker);
+  return std::exchange(shard.answered, {});
 }
 
 void Server::CloseLast(Time now) {
+  if (!std::exchange(waits_longer_, false)) return;
   for (auto& [id, shard] : shards_) {
     if (!shard.escalated && shard.early->Ends()) CloseIfDue(shard, now);
   }
@@ -160,7 +188,7 @@ void Server::NoteLack(NodeId worker, const ShardId& shard, Time now) {
 void Server::ForgetPushes(NodeId worker, Time now) {
   for (auto& [id, shard] : shards_) {
     shard.early->Forget(worker);
-    std::erase(shard.answered, worker);
+    if (std::erase(shard.answered, worker) > 0) EndWait(shard, worker);
     shard.leaving.erase(worker);
     shard.paces.erase(worker);
     Recheck(shard, now);  // the open round was the last because of it, and now has a deadline

@@ -59,7 +59,7 @@ void Server::Rejoin(Time now) {
   first_ = 0;
   for (auto& [id, shard] : shards_) {
     shard.escalated = false;
-    shard.answered.clear();
+    TakeAnswered(shard);
     shard.leaving.clear();
     shard.lead = 0;
     shard.stale = shard.value != nullptr;

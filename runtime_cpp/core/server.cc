@@ -77,6 +77,7 @@ void Server::Exchange(Archive& archive) {
   ExchangeSpecs(archive, optimizers_);
   archive.Entries(shards_, node_.config());
   for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizers_[shard.parent], id.first);
+  if (archive.loading()) FindAwaited();
   if (node_.config().policy) policy_->Exchange(archive);
 }
 
@@ -371,7 +372,7 @@ void Server::Deliver(const Header& header, Shard& shard, std::shared_ptr<const B
   const NodeConfig& config = node_.config();
   std::vector<NodeId> some;  // where workers can be lost or late
   if (early()) {
-    some = std::exchange(shard.answered, {});
+    some = TakeAnswered(shard);
     if (IsOver(shard)) {
       const std::set<NodeId> leaving = std::exchange(shard.leaving, {});
       some.insert(some.end(), leaving.begin(), leaving.end());

@@ -115,8 +115,13 @@ class Server final : public ServerRole {
     Close(shard.given, static_cast<Shard&>(shard), now);
     CloseLast(now);
   }
-  // Closes last rounds that waited for workers who wait for the answer to another round.
+  // Closes last rounds that waited for workers who have come to wait for the answer to another round.
   void CloseLast(Time now);
+  // `worker` waits for the answer that is due to the shard's round that was closed last.
+  void AwaitAnswer(Shard& shard, NodeId worker);
+  void EndWait(const Shard& shard, NodeId worker);
+  void FindAwaited();  // after the shards were read
+  std::vector<NodeId> TakeAnswered(Shard& shard);  // those who did
   SummedShard& Find(const ShardId& id) override { return *shards_.Find(id); }
   // Returns the sum of the open round, for all workers of the party.
   Buffer TakePartySum(Shard& shard, std::uint32_t& merge_count);
@@ -205,6 +210,9 @@ class Server final : public ServerRole {
   // What CanPush is about: shards by worker, of which those at the end may have been answered. No journal has it:
   // a local server keeps one only where all wait for lost members.
   mutable std::map<NodeId, std::vector<ShardId>> lacks_;
+  // By worker, the numbers of its pushes to closed rounds whose answers are due, of all shards.
+  std::map<NodeId, std::multiset<Round>> awaits_;
+  bool waits_longer_ = false;  // one of these came that is earlier than all others of the worker
 };
 
 }  // namespace geomx
