@@ -116,7 +116,7 @@ Time BusyFor(int fd);
 // Whether a connection of `rate` bytes/s that writes while its path is busy for at most kQueuedAhead has
 // the path to itself, by its round trip at present and without queues, in seconds: if so, it waits only for
 // what it wrote. Otherwise it also waits for what others send, there or on the way back. To keep less under
-// way than BBR would then leaves bandwidth unused: rounds of three drawn networks took 2 to 17 % longer.
+// way than BBR would then leaves bandwidth unused (runtime_cpp/README.md).
 bool Alone(double now_s, double round_trip_s, double rate);
 
 std::string ErrorText(int error);
