@@ -173,3 +173,34 @@ def test_functions_of_networkx_copy_the_graph(act: Build) -> None:
     run = act(program, 10, network=geomx_network(triangle()))
     calm = act(nothing, 10, network=geomx_network(triangle()))
     assert not heard and run.results.summary["seconds"] == calm.results.summary["seconds"]
+
+
+@pytest.mark.parametrize("what", ["bandwidth_mbps", "delay_ms", "path", "transfer", "cancel"])
+def test_programs_act_while_everything_waits_for_an_outage(act: Build, what: str) -> None:
+    """Meanwhile an edge that nothing waits for has had other bandwidths."""
+    graph = triangle()
+    graph.edges["F", "H"]["outages"] = [{"start_s": 1, "end_s": 50}]
+    graph.edges["X", "F"]["redraw"] = {"every_s": 0.5, "low_mbps": 70, "high_mbps": 90}
+    seen: list[float] = []
+
+    def process(world: World) -> Process:
+        wan = world.wan
+        yield wan.transfer("F", "H", 1e3)
+        waiting = wan.transfer("F", "H", 1e7)
+        yield world.env.timeout(world.seconds(20) - world.env.now)
+        if what == "path":
+            wan.set_path(AROUND)
+        elif what == "transfer":  # over the connection of the one that has ended
+            yield wan.transfer("F", "X", 1e3)
+        elif what == "cancel":
+            waiting.cancel()
+        else:
+            wan.edges["F", "H"][what] = 80
+        seen.append(world.now_s)
+
+    def program(world: World) -> None:
+        world.process(process(world))
+
+    run = act(program, 4_000_000, iterations=2, network=geomx_network(graph))
+    assert seen == [pytest.approx(20, abs=0.1)]
+    assert (run.results.summary["seconds"] < 50) == (what in ("bandwidth_mbps", "path"))

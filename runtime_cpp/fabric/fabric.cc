@@ -64,7 +64,6 @@ Time Fabric::Advance(Time limit) {
     const Time network = network_.NextEvent();
     const Time next = Next(std::min(network, agenda_.next()));
     if (next >= limit) return limit;
-    now_ = next;
     FollowSchedules(next);
     if (network == next) {
       completed_.clear();
@@ -392,8 +391,7 @@ void Fabric::Report(NodeId id, Event&& event, Time now) {
 }
 
 void Fabric::Touch(NodeId id, Time now, Key key, Round round) {
-  now_ = std::max(now_, now);
-  FollowSchedules(now_);
+  FollowSchedules(now);
   Charge(id, now, 0.0, key, RoundOfRun(round, Digest::Level::kParty));
 }
 

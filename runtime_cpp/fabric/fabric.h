@@ -329,7 +329,7 @@ class Fabric {
   bool Limits(net::EdgeId edge) const { return network_.Limits(edge) && !down_.contains(edge); }
   // The next instant at which anything happens; all but changes by schedules happens at `due` or later.
   Time Next(Time due);
-  void FollowSchedules(Time now);
+  void FollowSchedules(Time now);  // time has passed until `now`
   void Limit(net::EdgeId edge, double bytes_per_s, Time now);
   void CarryFormerWay(std::uint32_t link, const std::vector<net::EdgeId>& path);
   void Open(const Action& action, Time now);

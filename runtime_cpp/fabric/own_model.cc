@@ -18,8 +18,7 @@ std::pair<const LinkStats*, Lane> Fabric::LinkOf(net::ConnectionId connection) c
 }
 
 void Fabric::MessageLeft(net::ConnectionId connection, Ending ending, Time now) {
-  now_ = std::max(now_, now);
-  FollowSchedules(now_);
+  FollowSchedules(now);
   const auto [owner, lane] = connection_owner_.at(connection);
   if (ending == Ending::kLost && (lane == Lane::kReliable || (owner & kTransfers) != 0)) {
     throw std::invalid_argument("only datagrams can be lost; TCP sends again");

@@ -35,7 +35,8 @@ Time Fabric::Next(Time due) {
 }
 
 void Fabric::FollowSchedules(Time now) {
-  schedules_.Apply(now, [&](net::EdgeId edge, double bytes_per_s) { Limit(edge, bytes_per_s, now); });
+  now_ = std::max(now_, now);
+  schedules_.Apply(now_, [&](net::EdgeId edge, double bytes_per_s) { Limit(edge, bytes_per_s, now_); });
 }
 
 void Fabric::Limit(net::EdgeId edge, double bytes_per_s, Time now) {
@@ -48,7 +49,7 @@ void Fabric::Limit(net::EdgeId edge, double bytes_per_s, Time now) {
 
 void Fabric::SetCapacity(net::EdgeId edge, double bytes_per_s, Time now) {
   programmed_ = true;
-  now_ = std::max(now_, now);
+  FollowSchedules(now);
   Limit(edge, bytes_per_s, now_);
   schedules_.Drop(edge);
 }
@@ -56,8 +57,7 @@ void Fabric::SetCapacity(net::EdgeId edge, double bytes_per_s, Time now) {
 void Fabric::SetEdgeUp(net::EdgeId edge, bool up, Time now) {
   if (edge >= network_.edges()) throw std::invalid_argument("there is no such edge");
   programmed_ = true;
-  now_ = std::max(now_, now);
-  FollowSchedules(now_);
+  FollowSchedules(now);
   const auto down = down_.find(edge);
   if (up == (down == down_.end())) return;
   if (up) {
@@ -71,7 +71,7 @@ void Fabric::SetEdgeUp(net::EdgeId edge, bool up, Time now) {
 
 void Fabric::ChangeLink(NodeId source, NodeId target, const net::LinkOptions& options, Time now) {
   programmed_ = true;
-  now_ = std::max(now_, now);
+  FollowSchedules(now);
   const auto& links = endpoints_.at(source).links;
   const auto found =
       std::lower_bound(links.begin(), links.end(), std::pair{target, std::uint32_t{0}});
@@ -129,7 +129,7 @@ TransferId Fabric::StartTransfer(const TransferOptions& options, double bytes, T
     throw std::invalid_argument("a transfer's size must be finite and not negative");
   }
   programmed_ = true;
-  now_ = std::max(now_, now);
+  FollowSchedules(now);
   if (free_transfers_.empty()) {
     free_transfers_.push_back(static_cast<TransferId>(transfers_.size()));
     transfers_.emplace_back();
@@ -200,7 +200,7 @@ void Fabric::EndTransfer(TransferId id, double sent) {
 void Fabric::ChangeTransfer(TransferId id, const TransferOptions& options, Time now) {
   Transfer& transfer = transfers_.at(id);
   if (transfer.state == Transfer::State::kFree) throw std::invalid_argument("no such transfer");
-  now_ = std::max(now_, now);
+  FollowSchedules(now);
   const double sent = transfer.bytes - TransferLeft(id, now_);
   Carry(transfer.path, {.data = sent - transfer.carried});
   transfer.carried = sent;
@@ -211,7 +211,7 @@ void Fabric::ChangeTransfer(TransferId id, const TransferOptions& options, Time 
 double Fabric::CancelTransfer(TransferId id, Time now) {
   const Transfer& transfer = transfers_.at(id);
   if (transfer.state == Transfer::State::kFree) throw std::invalid_argument("no such transfer");
-  now_ = std::max(now_, now);
+  FollowSchedules(now);
   const double sent = transfer.bytes - TransferLeft(id, now_);
   if (transfer.state == Transfer::State::kSending) {
     network_.Abort(transfer.connection, now_);
@@ -239,8 +239,7 @@ double Fabric::TransferRate(TransferId id) const {
 // ---- what can be seen --------------------------------------------------------------------------
 
 double Fabric::Capacity(net::EdgeId edge, Time now) {
-  now_ = std::max(now_, now);
-  FollowSchedules(now_);
+  FollowSchedules(now);
   return network_.Capacity(edge);
 }
 
