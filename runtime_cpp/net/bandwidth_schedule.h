@@ -105,12 +105,12 @@ class BandwidthSchedules {
       alone_ = 0;
       return Next();
     }
-    if (++alone_ > kMostAlone) return kNever;
     Time next = kNever;
     for (const auto& [at, index] : changes_.entries()) {
       if (at < next && limits(schedules_[index].first)) next = at;
     }
-    return next;
+    if (next != std::exchange(awaited_, next)) ++alone_;  // it may be asked for many times
+    return alone_ > kMostAlone ? kNever : next;
   }
 
   // Calls `set(edge, bytes_per_s)` with the bandwidth at `now` for every edge that has changed.
@@ -129,6 +129,7 @@ class BandwidthSchedules {
 
   std::vector<std::pair<EdgeId, BandwidthSchedule>> schedules_;
   std::uint32_t alone_ = 0;  // changes in a row while nothing else was to happen
+  Time awaited_ = kNever;    // the last one of them
   IndexedHeap<Time> changes_;
 };
 

@@ -129,3 +129,15 @@ TEST(queues_that_nothing_else_moves_wait_for_changes_of_such_edges_only) {
   CHECK_EQ(schedules.Next(kNever, last), 2 * kSecond);
   CHECK_EQ(schedules.Next(kNever, none), kNever);
 }
+
+// A driver that asks often, as where a program of the simulated world reads the network every millisecond,
+// waits for the end of an outage as others do.
+TEST(queues_wait_for_a_change_however_often_it_is_asked_for) {
+  BandwidthSchedules schedules;
+  BandwidthSchedule schedule(0.0);
+  schedule.SetTrace({{kSecond, 1e6}});
+  schedules.Add(0, std::move(schedule));
+  const auto all = [](EdgeId) { return true; };
+  for (int i = 0; i < 2'000'000; ++i) schedules.Next(kNever, all);
+  CHECK_EQ(schedules.Next(kNever, all), kSecond);
+}
