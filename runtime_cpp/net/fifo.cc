@@ -100,4 +100,17 @@ double FlowNetwork::ShareOf(const Connection& connection) const {
   return connection.weight * std::max(rate, 1.0);
 }
 
+// These have no rounds of their own, at whose ends others look at the edges again. The bandwidth of an edge,
+// who meets there, and the pace of datagrams may have changed since they began.
+void FlowNetwork::RenewShares() {
+  for (const ConnectionId id : sending_) {
+    Connection& connection = connections_[id];
+    if (connection.state != State::kBusy || connection.ramp.SendingRate() > 0.0) continue;
+    const double share = ShareOf(connection);
+    if (share == connection.share) continue;
+    connection.share = share;
+    Touch(id);
+  }
+}
+
 }  // namespace geomx::net

@@ -268,6 +268,7 @@ void FlowNetwork::MoveTo(Time now) {
 }
 
 void FlowNetwork::Settle() {
+  if (fifo_ && !delegated_ && (!touched_.empty() || solver_.dirty() || changed_)) RenewShares();
   // Integrating may itself open or close a window, whose new demand is then solved as well. So are those
   // that follow from what stands in FIFO queues (standing.cc).
   for (int round = 0; !touched_.empty() || solver_.dirty() || changed_; ++round) {

@@ -226,6 +226,7 @@ class FlowNetwork {
   // Checks and applies options, but those that the ramp keeps. Returns the hops for the solver.
   std::vector<Hop> Configure(Connection& connection, const ConnectionOptions& options);
   double ShareOf(const Connection& connection) const;  // its weight at present
+  void RenewShares();  // of connections that have no rate of sending of their own
   void Begin(Connection& connection);  // as one of which nothing is under way
   // ---- of FIFO queues ----
   Standing& StandingOf(const Connection& connection) { return standing_[Id(connection)]; }

@@ -141,3 +141,24 @@ TEST(queues_wait_for_a_change_however_often_it_is_asked_for) {
   for (int i = 0; i < 2'000'000; ++i) schedules.Next(kNever, all);
   CHECK_EQ(schedules.Next(kNever, all), kSecond);
 }
+
+// A constant rate has no window and no rounds: it began before anything else was sent, or in an outage.
+TEST(queues_serve_a_constant_rate_whenever_it_began) {
+  for (const bool outage : {false, true}) {
+    FlowNetwork network(/*fifo=*/true);
+    const EdgeId edge = network.AddEdge(outage ? 0.0 : 1e7, 0);
+    ConnectionOptions constant = Over({edge});
+    constant.ramp.window_limit = kInfinity;
+    constant.ramp.rate_limit = 2e6;
+    const ConnectionId other = network.AddConnection(constant);
+    const ConnectionId training = network.AddConnection(Over({edge}));
+    if (outage) network.Start(training, 1e9, 0);
+    network.Start(other, 1e9, 0);
+    Pass(network, kSecond);
+    network.SetCapacity(edge, 1e7, kSecond);
+    if (!outage) network.Start(training, 1e9, kSecond);
+    Pass(network, 10 * kSecond);
+    CHECK_NEAR(network.Rate(other), 2e6, 1.0);
+    CHECK_NEAR(network.Rate(training), 8e6, 1.0);
+  }
+}

@@ -127,6 +127,10 @@ class ReferenceWan:
                 connection.tcp.end(self._env.now)
                 connection.left, connection.rate, connection.ended = None, 0.0, False
         sending = [connection for connection in self.connections if connection.left is not None]
+        if self._fifo:
+            for connection in sending:
+                if connection.tcp.sending_rate() == 0.0:  # it has no rounds to look at edges
+                    connection.share = self._share_of(connection)
         rounds = 0
         while self._share(sending, rounds):
             rounds += 1  # windows have opened or closed, or acknowledgements or waits have changed
