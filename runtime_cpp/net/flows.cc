@@ -7,6 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 namespace geomx::net {
 
@@ -42,6 +43,12 @@ void FlowNetwork::Change(ConnectionId id, const ConnectionOptions& options, Time
   Connection& connection = connections_.at(id);
   const bool idle = connection.state == State::kIdle;
   const bool counted = connection.counted;
+  const auto way = [&] {
+    const EdgeId* const first = paths_.data() + connection.first_edge;
+    const std::vector<EdgeId> crossed(first, first + connection.edges + connection.back);
+    return std::tuple(crossed, connection.edges, connection.rtt);
+  };
+  const auto former = way();
   if (!idle) {
     Integrate(connection);
     Release(connection);
@@ -58,7 +65,12 @@ void FlowNetwork::Change(ConnectionId id, const ConnectionOptions& options, Time
   }
   if (idle) return;
   Occupy(connection);
-  Begin(connection);
+  if (!fifo_ || way() != former) {
+    Begin(connection);
+  } else if (!StandingOf(connection).full) {  // what is under way and stands in queues is still there
+    connection.share = ShareOf(connection);
+  }
+  connection.stale = true;
   Touch(id);
 }
 

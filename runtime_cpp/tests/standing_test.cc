@@ -129,3 +129,20 @@ TEST(standing_bytes_are_gone_when_their_connection_is) {
   network.NextEvent();
   CHECK_NEAR(network.Rate(first), 1e6, 1.0);
 }
+
+// A program of the simulated world that changes another edge tells all transfers their ways again.
+TEST(standing_bytes_stay_where_a_way_does) {
+  FlowNetwork network(/*fifo=*/true);
+  const EdgeId edge = network.AddEdge(1e6, 0);
+  const ConnectionOptions near = Across({edge}, 5 * kMillisecond), far = Across({edge}, 80 * kMillisecond);
+  const ConnectionId first = network.AddConnection(near), second = network.AddConnection(far);
+  for (const ConnectionId id : {first, second}) network.Start(id, kHuge, 0);
+  Pass(network, 60 * kSecond);
+  const double rate = network.Rate(second);
+  network.Change(second, far, 60 * kSecond);
+  network.NextEvent();
+  CHECK_NEAR(network.Rate(second), rate, 1e-3 * rate);
+  network.Change(second, near, 60 * kSecond);
+  network.NextEvent();
+  CHECK(network.Rate(second) > 1.02 * rate);  // nothing of it stands there
+}

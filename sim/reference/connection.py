@@ -67,6 +67,11 @@ class Connection:
         return self.rate / self.efficiency
 
     @property
+    def way(self) -> tuple[list[int], dict[int, float], int]:
+        """Where what is under way and stands in queues is: edges there and back, and round trip."""
+        return self.path, self.acks, self.tcp.rtt_ns
+
+    @property
     def rtt_s(self) -> float:
         """Its round trip without queues."""
         return self.tcp.rtt_ns / NS

@@ -92,12 +92,15 @@ class ReferenceWan:
         """Change way, share and limits of a connection; its window and its message stay."""
         connection = self.connections[number]
         self._progress(connection)
+        former = connection.way
         connection.hops, connection.weight = hops, weight
         connection.priority_class, connection.efficiency = priority_class, efficiency
         busy = connection.left is not None
         connection.tcp.change(rtt_ns, window_limit, rate_limit, busy, self._env.now)
-        connection.standing = Standing()
-        connection.share = self._share_of(connection)
+        if connection.way != former:
+            connection.standing = Standing()
+        if not connection.standing.full:
+            connection.share = self._share_of(connection)
         self._end_instant()
 
     def cancel(self, number: int) -> None:
