@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import pytest
 
 import geomx
 from geomx import _core
+from geomx.sim import transfer_times
 
 MBPS = 125_000.0  # bytes/s
 MS = 1_000_000
@@ -96,3 +98,14 @@ def test_the_reference_shares_queues_alike(tmp_path) -> None:
         for model in ("fluid", "reference")
     ]
     assert seconds[0] == pytest.approx(seconds[1], rel=1e-6)
+
+
+def test_connections_of_flows_that_have_ended_meet_no_others() -> None:
+    graph = nx.DiGraph()
+    for one, other, mbps in (("a", "m", 64), ("b", "m", 1e6), ("c", "m", 1e6), ("m", "hub", 80)):
+        for edge in ((one, other), (other, one)):
+            graph.add_edge(*edge, bandwidth_mbps=mbps, delay_ms=10)
+    before = [("a", "m", 1e4, 0.0)] * 20
+    flows = [(site, "hub", 1e7, 5.0) for site in "abc"]
+    after = transfer_times(graph, [*before, *flows], fifo=True)[len(before) :]
+    assert after == pytest.approx(transfer_times(graph, flows, fifo=True), rel=1e-9)

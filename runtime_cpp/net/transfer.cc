@@ -244,7 +244,10 @@ std::vector<double> TcpTransfers(const std::vector<TransferEdge>& edges,
       finish_s[line.flows[line.head]] =
           static_cast<double>(now + network.Delay(connection)) / kSecond;
       --under_way;
-      if (++line.head == line.flows.size()) continue;
+      if (++line.head == line.flows.size()) {
+        if (model.new_connections) network.Retire(connection);
+        continue;
+      }
       start(connection, transfers[line.flows[line.head]].bytes, now);
     }
     for (; next < order.size() && Nanoseconds(begins[order[next]]) == now; ++next) {
