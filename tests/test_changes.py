@@ -153,6 +153,12 @@ def test_what_edges_that_are_down_by_turns_delay_does_not_arrive(
         simulate(cluster, tiny)
 
 
+def test_a_trace_of_one_row_does_not_change() -> None:
+    for model in ("tcp", "maxmin", "CM02"):
+        ends = transfer_times(pipe(trace=[[0, 8]]), [("a", "b", 1e6, 0)], model=model, **BARE)
+        assert ends == pytest.approx([1])
+
+
 def test_static_models_refuse_changing_bandwidth() -> None:
     for model in ("maxmin", "CM02", "LV08"):
         with pytest.raises(ConfigError, match="the bandwidth of a -> b changes"):

@@ -95,8 +95,9 @@ std::vector<double> FluidTransfers(const std::vector<TransferEdge>& edges,
   MaxMin solver;
   std::vector<double> bytes_per_s;
   for (const TransferEdge& edge : edges) {
-    if (!edge.schedule.constant()) throw std::invalid_argument("a bandwidth changes");
-    bytes_per_s.push_back(BandwidthSchedule(edge.schedule).At(0));
+    BandwidthSchedule schedule = edge.schedule;
+    if (schedule.Next(0) != kNever) throw std::invalid_argument("a bandwidth changes");
+    bytes_per_s.push_back(schedule.At(0));
     solver.AddEdge(bytes_per_s.back());
   }
   std::vector<RouteState> states(routes.size());
