@@ -159,13 +159,13 @@ class _Routes:
         self._routes: dict[Pair, int] = {}
         self.edges: dict[Pair, int] = {}
         self.schedules: list[_core.BandwidthSchedule] = []
-        self._delays_s: list[float] = []
+        self._delays_ms: list[float] = []
         self._losses: list[float] = []
         for source, target, attributes in self._graph.edges(data=True):
             self.edges[source, target] = len(self.edges)
             name = f"{source} -> {target}"
             self.schedules.append(_schedule(attributes, name, seed))
-            self._delays_s.append(_number(attributes, "delay_ms", 0.0, name) / 1000)
+            self._delays_ms.append(_number(attributes, "delay_ms", 0.0, name))
             self._losses.append(_number(attributes, "loss", 0.0, name))
 
     def index(self, source: Node, target: Node) -> int:
@@ -189,7 +189,8 @@ class _Routes:
         paths = [self._path(source, target) or [] for source, target in self._routes]
         reverses = [self._path(target, source) or [] for source, target in self._routes]
         losses = [1 - math.prod(1 - self._losses[edge] for edge in path) for path in paths]
-        return self.schedules, self._delays_s, paths, reverses, losses
+        delays_s = [delay_ms / 1000 for delay_ms in self._delays_ms]
+        return self.schedules, delays_s, paths, reverses, losses
 
     def ways(self) -> Iterator[tuple[list[Pair], float]]:
         """Yield the limited edges and the round-trip time in seconds of every route."""
@@ -198,14 +199,17 @@ class _Routes:
             there = self._path(source, target) or []
             back = self._path(target, source) or there
             limited = [names[edge] for edge in there if self.schedules[edge].at(0.0) < math.inf]
-            yield limited, sum(self._delays_s[edge] for edge in (*there, *back))
+            yield limited, sum(self._delays_ms[edge] / 1000 for edge in (*there, *back))
+
+    def _delay_ms(self, source: Node, target: Node, _: object) -> float:
+        return self._delays_ms[self.edges[source, target]]
 
     def _path(self, source: Node, target: Node) -> list[int] | None:
         nodes = self._given.get((source, target))
         if nodes is None:
             if source not in self._shortest:
                 self._shortest[source] = nx.single_source_dijkstra_path(
-                    self._graph, source, weight=lambda _u, _v, edge: edge.get("delay_ms", 0.0)
+                    self._graph, source, weight=self._delay_ms
                 )
             nodes = self._shortest[source].get(target)
             if nodes is None:

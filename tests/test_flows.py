@@ -475,3 +475,13 @@ def test_bandwidths_of_other_edges_do_not_keep_a_dead_flow_waiting(changes):
     paths = {("a", "c"): ["a", "c"], ("c", "b"): ["c", "b"]}
     ends = transfer_times(graph, [("a", "b", 1e6, 0), ("a", "c", 1e6, 0)], paths=paths)
     assert ends[0] == math.inf and 4 < ends[1] < 100
+
+
+@pytest.mark.parametrize(("text", "nothing"), [("20", "0"), (20, None)])
+def test_delays_may_be_text_or_none(text, nothing):
+    """As they are in some files of graphs; the way by x takes no time."""
+    graph = nx.Graph()
+    for one, other, delay_ms in (("a", "b", text), ("a", "x", nothing), ("x", "b", nothing)):
+        graph.add_edge(one, other, bandwidth_mbps="8", delay_ms=delay_ms)
+    ends = transfer_times(graph, [("a", "b", 1e6, 0.0)], efficiency=1.0, new_connections=False)
+    assert ends == pytest.approx([1.0])
