@@ -122,7 +122,7 @@ void Shaper::Share(Time now) {
     const Use use = UseOf(shared);
     if (use.weight[0] <= 0.0 && use.weight[1] <= 0.0) continue;
     sending = true;
-    const double whole = shared.schedule.At(origin_ ? now - *origin_ : 0);
+    const double whole = shared.schedule.At(OfRun(now));
     const double ours = usage_->Share(shared.row, whole, use, now);
     if (Same(ours, shared.ours, whole)) continue;
     shared.ours = ours;
@@ -131,6 +131,12 @@ void Shaper::Share(Time now) {
   network_.NextEvent();
   for (const SharedEdge& shared : shared_) usage_->Write(shared.row, UseOf(shared), now);
   next_look_ = sending ? now + kLook : kNever;
+}
+
+double Shaper::Whole(net::EdgeId edge, Time now) {
+  const auto shared = std::ranges::find(shared_, edge, &SharedEdge::edge);
+  if (shared == shared_.end()) return network_.Capacity(edge);
+  return shared->schedule.At(OfRun(now));
 }
 
 Use Shaper::UseOf(const SharedEdge& shared) const {
@@ -160,7 +166,8 @@ void Shaper::Finish(const LinkId& id, Link& link, Time now, const OnSent& sent) 
   if (--activity.links == 0) activity.total += now - activity.since;
   if (id.second == Lane::kBestEffort) {
     const auto bytes = static_cast<double>(out.message.wire_bytes());
-    out.lost = net::Overflowed(network_, link.options, bytes, now - link.started) ||
+    const auto whole = [&](net::EdgeId edge) { return Whole(edge, now); };
+    out.lost = net::Overflowed(link.options, bytes, now - link.started, whole) ||
                (link.options.loss > 0.0 && Draw() >= net::Kept(link.options, bytes));
   }
   if (link.options.jitter > 0 && !out.lost) {

@@ -135,6 +135,8 @@ class Shaper {
   void Finish(const LinkId& id, Link& link, Time now, const OnSent& sent);
   // Takes this node's share of every shared edge, and publishes its use of it.
   void Share(Time now);
+  Time OfRun(Time now) const { return origin_ ? now - *origin_ : 0; }  // of the schedules
+  double Whole(net::EdgeId edge, Time now);  // the bandwidth of which this node has a share
   Use UseOf(const SharedEdge& shared) const;
   double Draw() { return std::uniform_real_distribution<double>()(random_); }
 

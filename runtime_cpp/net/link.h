@@ -94,14 +94,19 @@ inline Time HeldUntil(const FlowNetwork& network, const LinkOptions& link, Conne
 }
 
 // Whether a queue has dropped a datagram of `bytes` whose transmission took `took`. Call it when the
-// last byte has left.
-inline bool Overflowed(const FlowNetwork& network, const LinkOptions& link, double bytes,
-                       Time took) {
+// last byte has left. `capacity(edge)`: the edge's bandwidth for all that use it.
+template <class Capacity>
+bool Overflowed(const LinkOptions& link, double bytes, Time took, Capacity&& capacity) {
   if (link.queue == kNever) return false;
   double narrowest = kInfinity;
-  for (const EdgeId edge : link.path) narrowest = std::min(narrowest, network.Capacity(edge));
+  for (const EdgeId edge : link.path) narrowest = std::min(narrowest, capacity(edge));
   const double alone = bytes / link.efficiency / narrowest * kSecond;
   return static_cast<double>(took) > alone + static_cast<double>(link.queue) + 1.0;
+}
+
+// The same for a network that has the whole bandwidth of its edges.
+inline bool Overflowed(const FlowNetwork& network, const LinkOptions& link, double bytes, Time took) {
+  return Overflowed(link, bytes, took, [&](EdgeId edge) { return network.Capacity(edge); });
 }
 
 // The probability that no packet of a datagram of `bytes` is lost.

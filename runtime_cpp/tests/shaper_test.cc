@@ -272,6 +272,40 @@ TEST(shaper_queues_drop_datagrams_above_their_limit) {
   CHECK(run(0, true));
 }
 
+// As in a simulation: of two datagrams that share 1 MB/s, each takes 0.2 s, and would take 0.1 s alone.
+TEST(shaper_queues_of_shared_edges_count_their_whole_bandwidth) {
+  for (const Time queue : {kSecond / 20, kSecond / 5}) {
+    const UsageFile file(1, 2);
+    std::vector<std::unique_ptr<Shaper>> senders;
+    Message datagram;
+    datagram.payload = Payload::Phantom(100'000 - kHeaderBytes);
+    for (std::size_t slot = 0; slot < 2; ++slot) {
+      Shape shape;
+      shape.edges = {{.schedule = 1e6}};
+      shape.paths[7] = {.path = {0}, .efficiency = 1.0, .queue = queue};
+      shape.shared = {{0, 0}};
+      shape.usage_file = file.path;
+      shape.slots = 2;
+      shape.slot = slot;
+      senders.push_back(std::make_unique<Shaper>(shape));
+      senders.back()->Start(7, Lane::kBestEffort, datagram, 0);
+    }
+    int left = 0;
+    for (Time now = 0; now < kSecond; now += kMillisecond) {
+      for (const auto& sender : senders) {
+        sender->Advance(
+            now,
+            [&](const Shaper::Sent& sent) {
+              ++left;
+              CHECK_EQ(sent.lost, queue < kSecond / 10);
+            },
+            [](NodeId, Lane) { return std::nullopt; });
+      }
+    }
+    CHECK_EQ(left, 2);
+  }
+}
+
 TEST(shaper_jitter_is_uniform_and_keeps_order) {
   constexpr int kMessages = 4000;
   constexpr Time kDelay = 5 * kMillisecond, kJitter = 8 * kMillisecond;
