@@ -21,8 +21,7 @@ constexpr double kMostAcks = 0.95;  // of an edge's bandwidth; what is left is f
 }  // namespace
 
 bool FlowNetwork::Reserves(const ConnectionOptions& options) const {
-  return fifo_ && options.reverse_share > 0.0 && options.ramp.congestion == Congestion::kBbr &&
-         options.ramp.window_limit < kInfinity;
+  return fifo_ && options.reverse_share > 0.0 && options.ramp.congestion == Congestion::kBbr;
 }
 
 void FlowNetwork::Join(const Connection& connection, bool present) {

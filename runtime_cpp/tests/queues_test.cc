@@ -162,3 +162,20 @@ TEST(queues_serve_a_constant_rate_whenever_it_began) {
     CHECK_NEAR(network.Rate(training), 8e6, 1.0);
   }
 }
+
+// Those of a constant rate, as those of other connections, wait for no share of the way back.
+TEST(queues_let_acknowledgements_of_a_constant_rate_pass) {
+  FlowNetwork network(/*fifo=*/true);
+  const EdgeId there = network.AddEdge(1e7, 0), back = network.AddEdge(1e6, 0);
+  ConnectionOptions constant = Over({there});
+  constant.reverse = {back};
+  constant.reverse_share = 0.02;
+  constant.ramp.window_limit = kInfinity;
+  constant.ramp.rate_limit = 2e6;
+  const ConnectionId other = network.AddConnection(constant);
+  const ConnectionId training = network.AddConnection(Over({back}));
+  for (const ConnectionId id : {other, training}) network.Start(id, 1e9, 0);
+  Pass(network, 10 * kSecond);
+  CHECK_NEAR(network.Rate(other), 2e6, 1.0);
+  CHECK_NEAR(network.Rate(training), 1e6 - 0.02 * 2e6, 1e3);
+}

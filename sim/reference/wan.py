@@ -177,7 +177,7 @@ class ReferenceWan:
 
     def _reserves(self, connection: Connection) -> bool:
         """Return whether acknowledgements take what they need: under bbr, in FIFO queues."""
-        return self._fifo and connection.tcp.bbr and connection.tcp.limit < math.inf
+        return self._fifo and connection.tcp.bbr
 
     def _stream(self, connection: Connection, cap: float) -> Stream:
         hops, acks = connection.hops, connection.acks
