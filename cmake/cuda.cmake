@@ -1,9 +1,9 @@
-# Finds a CUDA compiler or does without, and says which in one line.
+# Finds a CUDA compiler, of CUDA 12 or newer, or does without, and says which in one line.
 #
 # Sets GEOMX_CUDA_FOUND, and then CMAKE_CUDA_ARCHITECTURES (machine code for every generation from
 # Volta or the oldest that the toolkit knows up to Hopper; newer ones compile its PTX when they load
-# it), GEOMX_CUDA_LOWEST (such a number, 75) and GEOMX_CUDA_BUILD (a sentence for `geomx info`). Whoever
-# sets CMAKE_CUDA_ARCHITECTURES gets those.
+# it), GEOMX_CUDA_LOWEST (such a number, 75) and GEOMX_CUDA_BUILD (a sentence for `geomx info`). A given
+# CMAKE_CUDA_ARCHITECTURES is kept.
 #
 # `auto` builds for a GPU where one is: compiling for all generations takes longer than all the rest,
 # and a machine without one gains nothing by it. `on` is for packages and for tests of the build, and an
@@ -35,6 +35,17 @@ function(geomx_find_cuda)
       message(FATAL_ERROR "GEOMX_CUDA=on, but no CUDA compiler was found: set CUDACXX to nvcc's path")
     endif()
     message(STATUS "geomx: no_cuda (no CUDA compiler was found)")
+    return()
+  endif()
+  execute_process(COMMAND "${CMAKE_CUDA_COMPILER}" --version OUTPUT_VARIABLE told ERROR_QUIET)
+  if(told MATCHES "release ([0-9]+)" AND CMAKE_MATCH_1 LESS 12)
+    set(old "${CMAKE_CUDA_COMPILER} is of CUDA ${CMAKE_MATCH_1}, and 12 or newer is needed")
+    unset(CMAKE_CUDA_COMPILER CACHE)  # the next attempt looks again
+    unset(GEOMX_NVCC CACHE)
+    if(wanted STREQUAL "on")
+      message(FATAL_ERROR "GEOMX_CUDA=on, but ${old}: set CUDACXX to another nvcc's path")
+    endif()
+    message(STATUS "geomx: no_cuda (${old})")
     return()
   endif()
   set(GEOMX_CUDA_FOUND ON PARENT_SCOPE)

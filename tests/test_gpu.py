@@ -289,6 +289,25 @@ def test_the_cuda_sources_compile() -> None:
     assert b"AccumulateKernel" in symbols
 
 
+@pytest.mark.slow
+def test_an_old_cuda_compiler_is_named(tmp_path: Path) -> None:
+    """With GEOMX_CUDA=auto it is left out; CMake's own error would end the build."""
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 11.8, V11.8.89'\n")
+    nvcc.chmod(0o755)
+    cmake = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
+    assert cmake
+    words = [cmake, "-S", ROOT, "-B", tmp_path / "build", "-DGEOMX_PYTHON=OFF", "-DGEOMX_CUDA=on"]
+    done = subprocess.run(
+        [*words, f"-DCMAKE_CUDA_COMPILER={nvcc}"],
+        check=False, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode != 0
+    told = " ".join(done.stderr.split())
+    assert f"{nvcc} is of CUDA 11, and 12 or newer is needed" in told
+    assert "CMAKE_CUDA_COMPILER" not in (tmp_path / "build" / "CMakeCache.txt").read_text()
+
+
 VOLTA = "needs clang 16 or newer, and nvidia-cuda-{nvcc,runtime,cccl}-cu12 of PyPI"
 
 
