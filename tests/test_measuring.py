@@ -13,7 +13,7 @@ import pytest
 
 from geomx.calibrate import layers, probe
 from geomx.config.compose import compose
-from geomx.errors import GeomxError
+from geomx.errors import ConfigError, GeomxError
 
 
 @pytest.fixture
@@ -54,6 +54,14 @@ def test_a_slow_path_is_not_measured_for_longer_than_others(
     monkeypatch.setattr("geomx.calibrate.probe.time.sleep", lambda seconds: None)
     assert probe._loss(target, "", mbps=0.1) == 0.0
     assert {"sent": 62} in said  # which take 30 s
+
+
+def test_a_probe_that_others_reach_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one, anyone could have it send to other probes for half a minute."""
+    monkeypatch.delenv("GEOMX_TOKEN", raising=False)
+    monkeypatch.setattr(probe.Probe, "serve_forever", lambda running: None)
+    with pytest.raises(ConfigError, match=r"--serve=0\.0\.0\.0:0: is beyond .* needs GEOMX_TOKEN"):
+        probe.serve("0.0.0.0:0", print)
 
 
 COMPUTE = layers._compute

@@ -3,8 +3,9 @@
 ``geomx calibrate --serve HOST:PORT`` is a probe: it answers other probes, and measures the path to
 another one on request (`sites` makes such requests). Connections are like those of the runtime: TCP
 without Nagle's algorithm, under the runtime's default congestion control if the kernel has it, and
-UDP to the same host. If the probe has a token (environment variable GEOMX_TOKEN), callers prove
-that they know it by an HMAC of their request and of a number that the probe has just drawn.
+UDP to the same host. If the probe has a token (environment variable GEOMX_TOKEN), as it must on
+addresses beyond this machine, callers prove that they know it by an HMAC of their request and of a
+number that the probe has just drawn.
 
 * Round trip: the median of `ECHOES` small messages that are sent back; half of it is the delay.
 * Bandwidth: transfers over one connection, growing until one takes `ENOUGH_S`; the bytes after the
@@ -32,6 +33,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 from geomx.errors import ConfigError, GeomxError
+from geomx.live import access
 from geomx.live.descriptors import readable
 from geomx.options.schema import TcpOptions
 
@@ -173,9 +175,12 @@ def serve(address: str, show: Callable[[Any], None]) -> None:
         show: Called with a line about the address in use.
 
     Raises:
-        ConfigError: The address is malformed or not available.
+        ConfigError: The address is malformed or not available, or others reach it without a token.
     """
     host, port = address_of(address, "--serve")
+    if not _token() and not access.is_loopback(host):
+        remedy = f"is beyond this machine, and needs {access.TOKEN}: a secret that all probes have"
+        raise ConfigError("--serve", address, remedy)
     try:
         probe = Probe(host, port, _token())
     except OSError as error:
@@ -387,4 +392,4 @@ def address_of(text: str, key: str) -> tuple[str, int]:
 
 
 def _token() -> str:
-    return os.environ.get("GEOMX_TOKEN", "")
+    return os.environ.get(access.TOKEN, "")
