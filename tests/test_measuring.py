@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from geomx import calibrate
 from geomx.calibrate import layers, probe
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, GeomxError
@@ -88,3 +89,9 @@ def test_the_error_of_the_process_that_failed_is_told(
     assert len(experiment.cluster.workers) > 1
     with pytest.raises(GeomxError, match="layers could not be measured: no memory is left"):
         layers.measure(experiment, 0.1, lambda: None)
+
+
+def test_the_table_has_all_that_was_measured_on_a_gpu() -> None:
+    shown = calibrate.table({"device": {"name": "a GPU", "update_byte_s": 1e-9}})
+    told = list(shown.columns[0].cells)
+    assert told[-3:] == ["copy, GPU", "encode, GPU", "update, GPU"]

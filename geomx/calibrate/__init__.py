@@ -128,7 +128,7 @@ def table(content: dict[str, Any]) -> Any:
     for work in WORK:
         add(work, "", costs, work)
     if costs.device != DeviceCosts():
-        for work in ("copy", "encode"):
+        for work in ("copy", "encode", "update"):
             add(f"{work}, GPU", "device.", costs.device, work)
     for accel, values in costs.codecs.items():
         for work in ("encode", "decode"):
