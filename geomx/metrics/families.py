@@ -23,17 +23,20 @@ from prometheus_client.registry import Collector
 from geomx.cluster import Cluster, NodeSpec
 
 COUNTS = {
-    # Of `NodeStats` (runtime_cpp/core/node_stats.h), by the name of the metric.
+    # Of `NodeStats` (runtime_cpp/core/event.h), by the name of the metric.
     "rounds": ("geomx_shard_rounds", "Rounds of shards that this server has completed."),
     "partial_rounds": (
         "geomx_partial_rounds",
         "Of these rounds, those that were completed without some workers.",
     ),
-    "late_slices": ("geomx_late_slices", "Slices that arrived after their round."),
-    "missing_slices": ("geomx_missing_slices", "Slices that never arrived."),
+    "late_slices": (
+        "geomx_late_slices",
+        "Slices that arrived after their round, and counted in the next.",
+    ),
+    "missing_slices": ("geomx_missing_slices", "Slices that were absent when their round closed."),
     "dropped_slices": (
         "geomx_dropped_slices",
-        "Slices that were not sent, as a later round of their shard had begun.",
+        "Slices that were not sent, as the second round after theirs had begun.",
     ),
     "non_finite_pushes": ("geomx_non_finite_pushes", "Pushes with NaN or infinite values."),
 }

@@ -1,6 +1,6 @@
 """Serves the metrics of a node by HTTP; the scheduler also serves those of all other nodes.
 
-Node n of a job (in the order of ``summary.json``'s network, the scheduler first) serves at
+Node n of a job (scheduler, global servers, parties, standbys; n from 0) serves at
 ``metrics.port + n``, so that the nodes of one machine need no configuration each. Beyond this
 machine the connection uses TLS with the certificates of the job on both sides, as members do.
 """
