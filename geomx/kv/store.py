@@ -251,7 +251,7 @@ class KVStore(ManyKeys):
 
         Args:
             steps: Local steps to make, of all epochs; if they are planned by speed, those of the
-                slowest worker.
+                slowest worker, or of another one, as the algorithm's page says.
 
         Returns:
             The steps; ``due()`` says whether to exchange after one, ``scale`` is the factor on what

@@ -78,7 +78,7 @@ class ScriptCalls:
             self.loop.expect_optimizer()
 
     def plans(self, steps: int) -> None:
-        """Note the number of local steps; of the slowest worker, if they are planned by speed."""
+        """Note the number of local steps, or that from which they are planned, if by speed."""
 
     def begins(self) -> None:
         """Note that a local step begins."""

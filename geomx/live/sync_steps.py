@@ -98,7 +98,7 @@ class SyncSteps:
 
     Args:
         store: The worker's store.
-        steps: Number of local steps; of the slowest worker, if the algorithm plans steps by speed.
+        steps: Number of local steps; if they are planned by speed, that from which they are.
 
     Raises:
         ConfigError: `steps` is not a whole number, or less than 1.

@@ -178,8 +178,8 @@ class SyncPolicy:
         Args:
             cluster: All nodes.
             worker: The worker.
-            steps: Total number of its local steps; under a policy that plans steps by speed, of the
-                slowest worker's.
+            steps: Total number of its local steps; under a policy that plans steps by speed, the
+                number from which it plans, as that of the slowest worker.
 
         Returns:
             By default, an object that calls `after_step` and ends after `steps` steps.

@@ -51,8 +51,8 @@ class Optimizer(Wrapper):
         optimizer: An optimizer of PyTorch with parameters of `model`.
         model: The model to train. Load a checkpoint into it beforehand.
         steps: Total number of calls of `step`, for policies that need it; the last one
-            synchronises. If a policy assigns each worker its own number, that of the slowest; loop
-            until `done`.
+            synchronises. If a policy gives each worker its own number, the one from which it plans
+            (that of the slowest or the fastest worker, as its page says); loop until `done`.
         update: If gradients are exchanged: ``servers`` update with a translation of `optimizer`
             (SGD, Adam, AdamW with fixed rates) and answer with weights; or they answer with the sum
             of gradients, and every ``worker`` updates with `optimizer` itself, in `step`.

@@ -76,7 +76,7 @@ class Steps:
         policy: The sync policy.
         cluster: The nodes of the experiment.
         worker: The worker.
-        steps: Number of local steps; of the slowest worker, if the policy plans steps by speed.
+        steps: Number of local steps; if the policy plans steps by speed, that from which it plans.
 
     Attributes:
         step: Number of the current local step, from 0; -1 before the first.
