@@ -155,7 +155,7 @@ class Acts:
         verb = VERBS.get(act.what, act.what)
         do = getattr(simulation.fabric, verb)
         for one, other in self._pairs(act):
-            broke = do(one, other, now)  # how often in vain; None if it is connected again
+            broke = do(one, other, now)  # times without a message since; None if connected again
             self.fruitless = max(self.fruitless, broke or 0)
             if verb != "reset":
                 self._cuts.update(dict.fromkeys((one, other), 1 if verb == "cut" else -1))

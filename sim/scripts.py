@@ -184,7 +184,7 @@ def simulate_script(
     Raises:
         ConfigError: A simulated script cannot do what the experiment asks for.
         NodeLost: A process of the script failed; its traceback is a note of the error.
-        GeomxError: The workers wait for each other forever.
+        GeomxError: No worker can continue.
     """
     if experiment.faults.continues:
         remedy = "must be stop where a script is simulated"

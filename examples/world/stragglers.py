@@ -9,7 +9,7 @@ Scenario:
     slow meanwhile.
 
 Look at:
-    the duration of iterations: all workers have that of the slowest, as fsa waits for everybody.
+    the duration of iterations: all workers have that of the slowest, as fsa waits for all of them.
     ``sync=esync`` lets the fast ones take more steps instead.
 
     python examples/world/stragglers.py

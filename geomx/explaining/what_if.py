@@ -2,8 +2,8 @@
 
 Only sizes and times are simulated, so a change costs a fraction of a second. The changes follow
 from the critical path: the edges that limit it are doubled one by one, together, and with the
-corresponding edges of other sites; delays between sites are halved and slow workers brought to the
-speed of the others, if they are on the path. In addition, every accelerator that the run lacks is
+corresponding edges of other sites; delays between sites are halved and slow workers brought to
+speed 1, if they are on the path. In addition, every accelerator that the run lacks is
 switched on.
 """
 

@@ -94,7 +94,7 @@ class Disturbances(threading.Thread):
     def run(self) -> None:
         """Wait for each act in turn, and carry it out."""
         for act in self._scenario.acts():
-            # Also for acts of others: they may repeat for ever, and be the only ones that are left.
+            # Also for acts of others: they may repeat without end, and be the only ones left.
             time.sleep(max(0.0, self._started_s + act.at_ns / NS - _core.clock_s()))
             if act.at_ns / NS >= self._since_s or act.what in LASTING:
                 self._carry_out(act)

@@ -67,7 +67,7 @@ def run_experiment(
     start: Callable[[Spec], Running] | None = None,
     resumption: Resumption | None = None,
 ) -> Results:
-    """Run an experiment with one process per node; see `geomx.live.run`.
+    """Run an experiment with one process per node.
 
     Args:
         experiment: The experiment.

@@ -169,7 +169,7 @@ class Node:
                 if standby.loop.wait_stopped(POLL_S):
                     server.loop.close()
                     return
-                if (failure := server.loop.failure()) is not None:  # else the server would wait
+                if (failure := server.loop.failure()) is not None:  # the server would wait on
                     raise GeomxError(failure[1])
         self._before = standby, self._notes
         self._member, self._tells = server, None

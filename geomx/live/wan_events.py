@@ -84,7 +84,7 @@ class WanEvents(threading.Thread):
     def run(self) -> None:
         """Wait for each act in turn, and carry it out."""
         for act in self._spec.event_schedule.acts():
-            # Also for acts of nodes: they may repeat for ever, and be the only ones that are left.
+            # Also for acts of nodes: they may repeat without end, and be the only ones left.
             time.sleep(max(0.0, self._origin_s + act.at_ns / NS - time.monotonic()))
             if act.what not in ("set", "traffic", ENDS["traffic"]):
                 continue

@@ -365,7 +365,7 @@ class _Attached:
     def _leave(self) -> None:
         """End the node and this process, from any thread, even if standard output is blocked."""
         if threading.current_thread() is threading.main_thread():
-            for number in _ENDING:  # a handler would come here again, and wait for this for ever
+            for number in _ENDING:  # a handler would come here again, and this would never end
                 signal.signal(number, signal.SIG_IGN)
         if self._gone.acquire(blocking=False):
             self._child.end()

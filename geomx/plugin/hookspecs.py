@@ -260,7 +260,8 @@ def geomx_wan_model() -> WanModel | None:
 def geomx_events(events: Events) -> None:
     """Observe a run by subscribing to events of the protocol.
 
-    Called for all selected plugins, in order, in both modes, before the first event.
+    Called for all selected plugins, in order, in both modes, before the first event; live in the
+    process of each worker. A launched script has no events, a simulated one iterations only.
 
     Args:
         events: `Events.subscribe` registers a function that receives lists of events.

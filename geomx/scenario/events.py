@@ -33,7 +33,7 @@ TIMES = ("at_s", "at_iteration", "every_s")
 """When an event happens: exactly one of these."""
 
 LONGEST_S = 1_000_000_000
-"""The clock's limit: the fabric takes longer times as for ever (``runtime_cpp/core/types.h``)."""
+"""The clock's limit: longer times never end in the fabric (``runtime_cpp/core/types.h``)."""
 
 MOST_ITERATIONS = 2**32 - 1
 """Messages number local steps in 32 bits."""

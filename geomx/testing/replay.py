@@ -33,7 +33,7 @@ def participants(folder: Path, cluster: Cluster) -> dict[Round, list[list[str]]]
 
     A local server's row counts if its sum does: a round without a worker has a row of the global
     server, with the number of workers. The last rows of a local server that was killed may be
-    missing, or be of sums that never arrived; the number tells whether everybody was there, or the
+    missing, or be of sums that never arrived; the number tells whether all were there, or the
     same workers as in the party's round before.
 
     Args:

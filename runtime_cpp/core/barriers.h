@@ -54,7 +54,7 @@ class Barriers {
     waiting_.erase(barrier);
   }
   // Whether the others have gone on from a barrier, and will not come to it again: a worker that comes to it
-  // now has come back, or joins late, and would wait for ever.
+  // now has come back, or joins late, and would never continue.
   bool Passed(Round round) const { return round <= released_; }
   // A worker waits no more.
   void Leave(NodeId worker) {

@@ -40,7 +40,7 @@ enum class Kind : std::uint8_t {
   kHeartbeat,  // on every connection, both ways
   kBye,        // member -> scheduler and parents: finished, leaving in good order
   kStop,       // scheduler -> node: all members have finished
-  kDead,       // scheduler -> node: a member was lost; payload = its name and the reason
+  kDead,       // node -> scheduler -> all: a member was lost; payload = its name and the reason
   kCommand,    // worker -> local server -> global servers (-> local servers): an instruction
   kReport,     // member -> coordinator: payload = numbers, `key` = which coordinator
   kReply,      // coordinator -> member

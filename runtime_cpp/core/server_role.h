@@ -226,7 +226,7 @@ class ServerRole : public RoleLogic {
   }
   void ForgetBarrier(NodeId child) { barriers_.erase(child); }
   // Whether `child` waits at a barrier for one of these, whose pushes are unanswered. A round that waited for
-  // `child`, on which such an answer depends, would wait for ever.
+  // `child`, on which such an answer depends, would never continue.
   bool WaitsAtBarrierFor(NodeId child, const std::set<NodeId>& unanswered) const;
   // Closes a round that has contributions.
   virtual void CloseOpen(SummedShard& shard, Time now) = 0;

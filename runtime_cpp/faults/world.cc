@@ -151,7 +151,7 @@ void World::Kill(NodeId id, Time lasts, bool told, double written, const std::st
   if (!member.process) return;
   ++outcome_.kills;
   Note(id, reason);
-  // What a server took in vain is in the history twice.
+  // What a server received, and lost with its uncommitted records, is in the history twice.
   const bool lost = member.journal.Crash(written);
   if (lost && experiment_.on_loss == OnLoss::kContinue) outcome_.history.ambiguous = true;
   forgets_ = forgets_ || (lost && id == kScheduler);

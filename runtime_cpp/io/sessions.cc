@@ -110,7 +110,7 @@ bool Sessions::Dispatch(std::uint64_t id, std::uint32_t events) {
   }
   // A broken connection is readable: the error comes out of read(), after what was received.
   const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
-  if (IsCut(session->peer)) {  // ignored; a closed one would be reported for ever
+  if (IsCut(session->peer)) {  // ignored; a closed one would be reported without end
     if (broken) Close(*session, "connection reset");
     return true;
   }

@@ -32,7 +32,7 @@ class TlsSocket {
   bool Flush();
   // The handshake is done. From now on OpenSSL need not wait for its own words to leave, such as that
   // a key changes: they are held, too. It would read nothing meanwhile, and two ends that wait so for
-  // each other would wait for ever.
+  // each other would never continue.
   void Establish() { established_ = true; }
   std::uint64_t collected() const { return collected_; }  // bytes in all
   std::uint64_t sent() const { return sent_; }            // of them

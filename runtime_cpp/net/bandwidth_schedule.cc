@@ -145,7 +145,7 @@ std::size_t BandwidthSchedule::Failures::After(Time time) {
     const double mean = static_cast<double>(up ? mean_up : mean_down);
     const double lasts = -mean * std::log1p(-Draw(stream, turns.size()));
     const Time last = turns.empty() ? 0 : turns.back();
-    const double room = static_cast<double>(kNever - last) / 2;  // a mean may be for ever
+    const double room = static_cast<double>(kNever - last) / 2;  // a mean may be beyond the clock
     turns.push_back(lasts < room ? last + std::max<Time>(1, std::llround(lasts)) : kNever);
   }
   return static_cast<std::size_t>(std::upper_bound(turns.begin(), turns.end(), time) -

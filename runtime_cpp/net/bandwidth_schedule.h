@@ -7,7 +7,7 @@
 // its index, so the result does not depend on the order of calls.
 //
 // During an outage an edge carries nothing, and transfers wait. Every outage ends, because otherwise
-// a run could wait for ever: a trace that ends with 0 and an outage without end are refused.
+// a run could never end: a trace that ends with 0 and an outage without end are refused.
 //
 // Times count from the start of the run. Before it, the value at time 0 applies.
 #pragma once

@@ -43,7 +43,7 @@ TEST(greeting_hashes_are_the_standards) {
            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
-// Whoever answers a caller learns nothing that lets it in elsewhere, and is not believed.
+// A process that answers a caller learns nothing that lets it in elsewhere, and is not believed.
 TEST(greeting_never_sends_the_token) {
   const std::string token = "a token that is a secret";
   const Port port = Bind(kOwnHost, 0, false);

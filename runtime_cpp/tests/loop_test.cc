@@ -254,7 +254,7 @@ TEST(loop_coordinators_may_be_wrong_about_their_own_node) {
   CHECK(server.failure() && server.failure()->reason.starts_with("a reply of coordinator 3 to server0, which has asked"));
 }
 
-// Nobody may answer so much that memory ends: neither one coordinator, nor very many.
+// No member may answer so much that memory ends: neither one coordinator, nor very many.
 TEST(loop_unread_replies_are_bounded) {
   RunStatus status;
   std::uint32_t of_one = 0, of_all = 0;

@@ -11,7 +11,7 @@ namespace {
 
 using Said = Strangers::Said;
 
-// Adds a caller as the driver does, and returns who went for it; 0: nobody.
+// Adds a caller as the driver does, and returns the one that was dropped for it; 0: none.
 std::uint64_t Add(Strangers& strangers, std::uint64_t id, const std::string& host) {
   std::uint64_t gone = 0;
   if (strangers.Full(host)) {
