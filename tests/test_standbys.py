@@ -215,7 +215,7 @@ def test_a_standby_takes_over_in_a_live_run(tmp_path: Path, words: list[str]) ->
         assert calm.summary["bytes"][way] == killed.summary["bytes"][way]
 
 
-ALONE = '''
+ALONE = """
 class Alone:
     def update(self, weight, gradient, learning_rate):
         try:
@@ -230,7 +230,7 @@ class Plugin(Base):
     @geomx.hookimpl
     def geomx_optimizer(self):
         return Alone()
-'''
+"""
 
 
 @pytest.mark.slow
