@@ -15,6 +15,7 @@ constexpr std::size_t kChosenAhead = 16 * 1024;       // messages are chosen whi
 constexpr std::size_t kChosenForStandby = 1024 * 1024;  // the same where they wait for a standby
 constexpr std::size_t kFlushBudget = 1024 * 1024;     // then other connections get their turn
 constexpr Time kLimitPause = 20 * kMillisecond;       // between two looks at a full connection
+constexpr Time kQueuedAhead = 4 * kMillisecond;       // in the network, before less urgent messages wait here
 constexpr Time kLongestHold = 5 * kMillisecond;       // between two looks at a queue
 constexpr std::size_t kMaxPending = 4 * 1024 * 1024;  // bytes that left the model, but are not in the socket
 

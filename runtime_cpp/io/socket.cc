@@ -26,16 +26,12 @@ constexpr int kUnsentBytes = 16 * 1024;         // TCP_NOTSENT_LOWAT, at least
 constexpr int kMostUnsentBytes = 256 * 1024;
 constexpr double kUnsentSeconds = 3e-3;
 constexpr double kGainUnit = 256.0;             // of tcp_bbr_info
-constexpr double kProbing = 0.25;               // of a round trip
+constexpr double kProbing = 0.25;               // of a round trip: BBR sends as much more to look for bandwidth
 constexpr double kMostProbing = 0.01;           // seconds
 constexpr double kFastRate = 125e6;             // bytes/s
-constexpr double kTolerance = 1.25;             // of a wait
 constexpr int kDatagramBuffer = 8 * 1024 * 1024;
 constexpr int kBacklog = 1024;
 constexpr int kBindTries = 64;                  // for a port that is free in both families
-
-// Seconds for which BBR sends beyond a round trip, to look for bandwidth.
-double Probing(double round_trip_s) { return std::min(kProbing * round_trip_s, kMostProbing); }
 
 struct FreeInfo {
   void operator()(addrinfo* info) const { freeaddrinfo(info); }
@@ -249,11 +245,6 @@ Progress ProgressOf(int fd) {
   return {.delivered = delivered, .standing = std::max(0.0, written->unacknowledged - on_the_way)};
 }
 
-bool Alone(double now_s, double round_trip_s, double rate) {
-  const double own_s = Probing(round_trip_s) + Seconds(kQueuedAhead) + kUnsentBytes / rate;
-  return now_s <= round_trip_s + kTolerance * own_s;
-}
-
 // BBR knows the path: its pace is the bandwidth times a gain, which is above 2 while it starts, and between
 // 0.75 and 1.25 later. Without room to look for more bandwidth it would find less and less. Loss-based
 // controls grow only while they are not held back.
@@ -268,8 +259,7 @@ Time BusyFor(int fd) {
   const double rate = static_cast<double>(written->info.tcpi_pacing_rate) / std::min(gain, 1.0);
   if (rate <= 0.0 || rate > kFastRate) return 0;
   const double round_trip = Seconds(kMicrosecond * path.bbr_min_rtt);
-  if (!Alone(Seconds(kMicrosecond * written->info.tcpi_rtt), round_trip, rate)) return 0;
-  const double on_the_way = rate * (round_trip + Probing(round_trip));
+  const double on_the_way = rate * (round_trip + std::min(kProbing * round_trip, kMostProbing));
   return Nanoseconds(std::max(0.0, written->unacknowledged - on_the_way) / rate);
 }
 

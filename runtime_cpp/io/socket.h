@@ -105,19 +105,10 @@ Progress ProgressOf(int fd);
 // The round trip of a connection as the kernel estimates it; 0 if unknown.
 Time RoundTripOf(int fd);
 
-// What may wait in queues of the network before less urgent messages wait here.
-inline constexpr Time kQueuedAhead = 4 * kMillisecond;
-
 // How long the path is busy with what has been written to a connection beyond what keeps it full: what
 // waits in queues of the network or here, at the connection's rate. 0 under other congestion controls than BBR,
-// as on loopback, where a rate above 1 Gbit/s makes it short, and where the path is not its own (Alone).
+// as on loopback, and where a rate above 1 Gbit/s makes it short.
 Time BusyFor(int fd);
-
-// Whether a connection of `rate` bytes/s that writes while its path is busy for at most kQueuedAhead has
-// the path to itself, by its round trip at present and without queues, in seconds: if so, it waits only for
-// what it wrote. Otherwise it also waits for what others send, there or on the way back. To keep less under
-// way than BBR would then leaves bandwidth unused (runtime_cpp/README.md).
-bool Alone(double now_s, double round_trip_s, double rate);
 
 std::string ErrorText(int error);
 

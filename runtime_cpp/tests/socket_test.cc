@@ -144,16 +144,6 @@ TEST(a_path_is_busy_with_what_is_not_on_its_way) {
   }
 }
 
-// With 1 MB/s and 20 ms, what it writes may add 5 ms to look for bandwidth, 4 ms ahead, and 16 ms of a
-// write; a quarter more is taken for its own.
-TEST(others_on_the_path_lengthen_its_round_trip) {
-  CHECK(Alone(0.020, 0.020, 1e6));
-  CHECK(Alone(0.051, 0.020, 1e6));
-  CHECK(!Alone(0.052, 0.020, 1e6));
-  CHECK(Alone(0.030, 0.020, 1e8));
-  CHECK(!Alone(0.052, 0.020, 1e8));
-}
-
 TEST(other_sockets_have_no_progress) {
   CHECK_EQ(BusyFor(-1), 0);
   const Progress none = ProgressOf(-1);
