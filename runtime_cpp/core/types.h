@@ -16,7 +16,7 @@ inline constexpr Time kSecond = 1'000'000'000;
 inline constexpr Time kMicrosecond = 1'000;
 inline constexpr Time kMillisecond = 1'000'000;
 
-// Converts seconds; clamps to about thirty years, which never end. Throws
+// Converts seconds; clamps to about thirty years, which count as never. Throws
 // std::invalid_argument for NaN.
 inline Time Nanoseconds(double seconds) {
   constexpr double kLongest = 1e9;
