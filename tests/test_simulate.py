@@ -501,16 +501,20 @@ def test_a_standstill_says_why_all_workers_must_make_equally_many_steps(tmp_path
 
 
 ROUNDS = """
-import numpy as np, geomx.kv
+import os, numpy as np, geomx.kv
 store = geomx.kv.create("dist_sync")
 rank = store.global_rank
 values = {"a": np.zeros(40, np.float32), "b": np.ones((3, 5), np.float32)}
 store.init(list(values), list(values.values()))
+while rank and not os.path.exists("first-made-all"):
+    geomx.sleep(0.05)
 for step in (rhythm := store.rhythm(8)):
     geomx.sleep(0.4 * rank)  # in a live run as well, so that the same worker is late
     for value in values.values():
         value -= 0.1 * (value - rank - 1)
     rhythm.exchange(values)
+if not rank:
+    open("first-made-all", "w").close()
 """
 
 
@@ -524,6 +528,7 @@ def test_rounds_that_close_early_are_those_of_a_launched_script(
     own = ("sync.k=1",) if sync == "fedbuff" else ("sync.quorum=1", "sync.deadline_s=0")
     words = (f"+sync={sync}", "sync.h=2", *own)
     first = simulated(tmp_path, ROUNDS, *words)
+    (tmp_path / "first-made-all").unlink()
     second = run_script(*composed(tmp_path, words, "live"))
     assert first.summary["participation"]["late"] > 0
     assert first.summary["participation"] == second.summary["participation"]
