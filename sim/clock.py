@@ -24,6 +24,12 @@ class Clock(simpy.Environment):
 
     _now: int  # SimPy's may be a float
 
+    def __init__(self) -> None:
+        """Start at 0."""
+        super().__init__()
+        # SimPy binds the class of timeouts once for environments of its own, not for derived ones.
+        self.timeout = self.timeout  # type: ignore[method-assign]
+
     @property
     def now(self) -> int:
         """The current time, in nanoseconds."""
