@@ -166,7 +166,9 @@ std::uint32_t Fabric::Take(std::uint32_t index, Lane lane, Time now) {
 void Fabric::Put(Link& link, int which, std::uint32_t place, Time since, Time now) {
   link.started[which] = since;
   link.in_flight[which] = place;
-  network_.Start(link.lanes[which], static_cast<double>(messages_[place].message.wire_bytes()), now);
+  const Message& message = messages_[place].message;
+  if (which == 0 && IsData(message.header)) network_.NotePriority(link.lanes[0], message.header.priority);
+  network_.Start(link.lanes[which], static_cast<double>(message.wire_bytes()), now);
 }
 
 void Fabric::Count(Link& link, const Message& message) {

@@ -6,6 +6,7 @@
 
 #include "core/out_of_band.h"
 #include "io/driver.h"
+#include "net/hold.h"
 
 namespace geomx::io {
 namespace {
@@ -15,7 +16,6 @@ constexpr std::size_t kChosenAhead = 16 * 1024;       // messages are chosen whi
 constexpr std::size_t kChosenForStandby = 1024 * 1024;  // the same where they wait for a standby
 constexpr std::size_t kFlushBudget = 1024 * 1024;     // then other connections get their turn
 constexpr Time kLimitPause = 20 * kMillisecond;       // between two looks at a full connection
-constexpr Time kQueuedAhead = 4 * kMillisecond;       // in the network, before less urgent messages wait here
 constexpr Time kLongestHold = 5 * kMillisecond;       // between two looks at a queue
 constexpr std::size_t kMaxPending = 4 * 1024 * 1024;  // bytes that left the model, but are not in the socket
 
@@ -142,13 +142,13 @@ std::optional<Message> Driver::NextUnshaped(NodeId peer) {
   return std::nullopt;
 }
 
-// Returns true if writing has to wait, as the path is busy for longer than kQueuedAhead and messages differ
-// in priority: an urgent message cannot overtake what is in the network's queues.
+// Returns true if writing has to wait, as messages differ in priority and the path is busy for longer than
+// net/hold.h allows.
 bool Driver::Holds(Session& session) {
   if (!outlets_[session.peer].ordered) return false;
   const Time queued = BusyFor(session.fd.get());
-  if (queued <= kQueuedAhead) return false;
-  const Time until = Now() + std::clamp(queued - kQueuedAhead, kMillisecond / 4, kLongestHold);
+  if (queued <= net::kQueuedAhead) return false;
+  const Time until = Now() + std::clamp(queued - net::kQueuedAhead, kMillisecond / 4, kLongestHold);
   Time& at = pacing_.try_emplace(session.peer, until).first->second;
   at = std::min(at, until);
   return true;

@@ -18,6 +18,7 @@
 #include <system_error>
 
 #include "io/clock.h"
+#include "net/hold.h"
 
 namespace geomx::io {
 namespace {
@@ -26,9 +27,6 @@ constexpr int kUnsentBytes = 16 * 1024;         // TCP_NOTSENT_LOWAT, at least
 constexpr int kMostUnsentBytes = 256 * 1024;
 constexpr double kUnsentSeconds = 3e-3;
 constexpr double kGainUnit = 256.0;             // of tcp_bbr_info
-constexpr double kProbing = 0.25;               // of a round trip: BBR sends as much more to look for bandwidth
-constexpr double kMostProbing = 0.01;           // seconds
-constexpr double kFastRate = 125e6;             // bytes/s
 constexpr int kDatagramBuffer = 8 * 1024 * 1024;
 constexpr int kBacklog = 1024;
 constexpr int kBindTries = 64;                  // for a port that is free in both families
@@ -245,9 +243,7 @@ Progress ProgressOf(int fd) {
   return {.delivered = delivered, .standing = std::max(0.0, written->unacknowledged - on_the_way)};
 }
 
-// BBR knows the path: its pace is the bandwidth times a gain, which is above 2 while it starts, and between
-// 0.75 and 1.25 later. Without room to look for more bandwidth it would find less and less. Loss-based
-// controls grow only while they are not held back.
+// BBR's pace is the bandwidth times a gain, which is above 2 while it starts, and between 0.75 and 1.25 later.
 Time BusyFor(int fd) {
   tcp_bbr_info path{};
   socklen_t length = sizeof path;
@@ -257,9 +253,8 @@ Time BusyFor(int fd) {
   if (!written) return 0;
   const double gain = path.bbr_pacing_gain / kGainUnit;
   const double rate = static_cast<double>(written->info.tcpi_pacing_rate) / std::min(gain, 1.0);
-  if (rate <= 0.0 || rate > kFastRate) return 0;
-  const double round_trip = Seconds(kMicrosecond * path.bbr_min_rtt);
-  const double on_the_way = rate * (round_trip + std::min(kProbing * round_trip, kMostProbing));
+  if (rate <= 0.0 || rate > net::kFastRate) return 0;
+  const double on_the_way = net::OnTheWay(rate, Seconds(kMicrosecond * path.bbr_min_rtt));
   return Nanoseconds(std::max(0.0, written->unacknowledged - on_the_way) / rate);
 }
 

@@ -91,7 +91,7 @@ double FlowNetwork::ShareOf(const Connection& connection) const {
     narrowest = std::min(narrowest, here);
   }
   if (most == 0) return connection.weight;
-  const double pace = StandingOf(connection).pace;
+  const double pace = StandingOf(connection).sender.pace;
   double rate = pace > 0.0 ? pace : connection.ramp.SendingRate();
   if (rate == 0.0) rate = capacity / most;  // not known, so as if all were equal
   const bool bbr = connection.ramp.options().congestion == Congestion::kBbr;

@@ -192,7 +192,7 @@ void FlowNetwork::Start(ConnectionId id, double bytes, Time now) {
 void FlowNetwork::Begin(Connection& connection) {
   if (fifo_) {
     Standing& standing = StandingOf(connection);
-    standing = {.behind = standing.behind, .pace = standing.pace};
+    standing = {.sender = standing.sender};
   }
   connection.share = ShareOf(connection);
   connection.stale = true;

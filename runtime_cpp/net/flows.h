@@ -34,6 +34,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -123,6 +124,10 @@ class FlowNetwork {
   // and more come at `rate`, in bytes/s: its share. Only FIFO queues depend on it.
   void SetBehind(ConnectionId connection, double bytes, double rate);
 
+  // A message of this priority is about to start. As soon as messages of a connection differ in priority, its
+  // sender holds them back as in hold.h. Only FIFO queues depend on it.
+  void NotePriority(ConnectionId connection, std::int32_t priority);
+
   // The earliest time at which a message completes or a rate changes by itself; kNever if none.
   // Ends the current instant: connections that completed and were not started again are idle.
   Time NextEvent();
@@ -203,6 +208,13 @@ class FlowNetwork {
     double wait_s = 0.0;   // how long what comes now waits
   };
   static constexpr EdgeId kNoEdge = ~EdgeId{0};
+  // What is known of a connection's sender, from one message to the next.
+  struct Sender {
+    double behind = 0.0;  // without a window: bytes behind the present message
+    double pace = 0.0;    // and the bytes/s at which they come
+    std::optional<std::int32_t> priority;  // of the last message
+    bool holds = false;   // messages have differed in priority
+  };
   // A connection at the FIFO queues on its way. Bytes and rates are those on the edges.
   struct Standing {
     bool full = false;           // its window is used up, by what is under way and what waits
@@ -213,8 +225,7 @@ class FlowNetwork {
     double window = 0.0;         // bytes; 0: it has none
     double sends = 0.0;          // bytes/s until its window is used up
     double allowed = kInfinity;  // bytes/s, afterwards
-    double behind = 0.0;         // of a connection without a window: bytes behind its message
-    double pace = 0.0;           // and the bytes/s at which they come
+    Sender sender;
   };
   // The time that an edge was in use.
   struct Use {

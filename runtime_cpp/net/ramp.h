@@ -14,7 +14,7 @@
 // acknowledgements arrive evenly and the cap is window / RTT; after a pause in which all of them
 // arrived, a whole window may leave at once. Under bbr, a connection that was idle sends at most at
 // its estimated bandwidth, which is low if it has only sent bursts shorter than a round trip. All
-// byte counts are payload.
+// byte counts are payload. Sans-IO: time is an argument, never a call.
 //
 // Formulas and where they come from
 //   initial window    10 segments of 1448 B                           RFC 6928; 1500 - 20 - 20 - 12
@@ -50,8 +50,6 @@
 //   sharing of FIFO   bbr: in proportion to the rate of sending, that a queue serves in the order of
 //   queues            is 2.885 E while it paces, then W / (2 RTT)   arrival; measured; standing.cc
 //   W in such queues  2.885 E RTT, then 2 E RTT + 16 segments       tcp_bbr.c, bbr_set_cwnd; measured
-//
-// Sans-IO: time is an argument, never a call.
 #pragma once
 
 #include <algorithm>
@@ -61,6 +59,7 @@
 #include "core/digest.h"
 #include "core/types.h"
 #include "net/congestion.h"
+#include "net/hold.h"
 
 namespace geomx::net {
 
@@ -199,11 +198,12 @@ class TcpRamp {
     return Paced() ? Pace() : QueueWindow() / (2 * Seconds(options_.rtt));
   }
 
-  // The most payload bytes of bbr under way and in queues; 0 as above.
-  double QueueWindow() const {
+  // The most payload bytes of bbr under way and in queues; 0 as above. `holds`: see hold.h.
+  double QueueWindow(bool holds = false) const {
     if (!limited_ || options_.congestion != Congestion::kBbr) return 0.0;
-    const double rtt = Seconds(options_.rtt);
-    return Paced() ? Pace() * rtt : kWindowGain * estimate_ * rtt + kWindowSpare;
+    const double rtt = Seconds(options_.rtt), rate = Paced() ? Pace() : estimate_;
+    const double window = Paced() ? rate * rtt : kWindowGain * rate * rtt + kWindowSpare;
+    return holds && rate <= kFastRate ? std::min(window, HeldWindow(rate, rtt)) : window;
   }
 
   // The time at which `RateCap` changes if bytes keep leaving at `rate`, or, of a connection of FIFO

@@ -9,6 +9,7 @@
 //
 // A queue's wait is what stands in it divided by the bandwidth that acknowledgements leave for data.
 // Datagrams stand in it as well: they come at their pace, for which no acknowledgement counts.
+// A sender of messages that differ in priority holds them back before bbr would: its window is that of hold.h.
 // Acknowledgements wait in the queues of the way back.
 // What comes over a narrower edge arrives evenly and does not wait in later queues.
 //
@@ -46,8 +47,15 @@ bool Alike(double one, double other) {
 void FlowNetwork::SetBehind(ConnectionId id, double bytes, double rate) {
   if (!fifo_) return;
   const double efficiency = connections_.at(id).efficiency;
-  standing_[id].behind = bytes / efficiency;
-  standing_[id].pace = rate / efficiency;
+  standing_[id].sender.behind = bytes / efficiency;
+  standing_[id].sender.pace = rate / efficiency;
+}
+
+void FlowNetwork::NotePriority(ConnectionId id, std::int32_t priority) {
+  if (!fifo_) return;
+  Sender& sender = standing_[id].sender;
+  sender.holds |= sender.priority && *sender.priority != priority;
+  sender.priority = priority;
 }
 
 // ---- one connection ----------------------------------------------------------------------------
@@ -61,7 +69,7 @@ double FlowNetwork::Room(const Connection& connection) const {
 double FlowNetwork::Waiting(const Connection& connection) const {
   const Standing& standing = StandingOf(connection);
   const double left = Left(Id(connection), now_) / connection.efficiency;
-  if (standing.window == 0.0) return standing.pace > 0.0 ? standing.behind + left : 0.0;
+  if (standing.window == 0.0) return standing.sender.pace > 0.0 ? standing.sender.behind + left : 0.0;
   const double most = std::min(Room(connection), left);
   if (standing.full) return most;
   const double elapsed = static_cast<double>(now_ - connection.anchor) / kSecond;
@@ -72,7 +80,7 @@ double FlowNetwork::Waiting(const Connection& connection) const {
 void FlowNetwork::TakeWindow(Connection& connection) {
   Standing& standing = StandingOf(connection);
   const double sends = std::min(connection.ramp.SendingRate(), connection.ramp.RateCap());
-  const double window = connection.ramp.QueueWindow() / connection.efficiency;
+  const double window = connection.ramp.QueueWindow(standing.sender.holds) / connection.efficiency;
   const bool stalls = sends == 0.0;  // what stood in queues has left when it goes on
   if (standing.full && (stalls || window > standing.window * (1 + kAlike))) {
     standing.waiting = stalls ? 0.0 : Waiting(connection);
@@ -227,8 +235,9 @@ void FlowNetwork::DescribeQueue(const Connection& connection, Digest& digest) co
   digest.Add(standing.waiting);
   digest.Add(standing.apart_s);
   digest.Add(standing.allowed);
-  digest.Add(standing.behind);
-  digest.Add(standing.pace);
+  digest.Add(standing.sender.behind);
+  digest.Add(standing.sender.pace);
+  digest.Add(std::uint64_t{standing.sender.holds});
 }
 
 }  // namespace geomx::net

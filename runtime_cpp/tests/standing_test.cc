@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "net/flows.h"
+#include "net/hold.h"
 #include "net/link.h"
 #include "tests/check.h"
 #include "tests/passing.h"
@@ -92,6 +93,28 @@ TEST(standing_datagrams_delay_others) {
   // Both are served as they come: the datagrams at their pace, the other at what its window allows.
   const double comes = window / (0.02 + wait);
   CHECK_NEAR(rate / 1e6, comes / (comes + 2e6), 1e-3);
+}
+
+// Both have the same round trip and wait in the same queue, so rates are as windows.
+TEST(standing_bytes_are_fewer_where_an_urgent_message_may_come) {
+  FlowNetwork network(/*fifo=*/true);
+  const EdgeId edge = network.AddEdge(1e6, 0);
+  const ConnectionId holding = network.AddConnection(Across({edge}, 40 * kMillisecond));
+  const ConnectionId other = network.AddConnection(Across({edge}, 40 * kMillisecond));
+  for (const ConnectionId id : {holding, holding, other}) network.NotePriority(id, 3);
+  for (const ConnectionId id : {holding, other}) network.Start(id, kHuge, 0);
+  Pass(network, 60 * kSecond);
+  CHECK_NEAR(network.Rate(holding), network.Rate(other), 1.0);  // all of one priority
+  network.Abort(holding, 60 * kSecond);
+  network.NotePriority(holding, 4);
+  network.Start(holding, kHuge, 60 * kSecond);
+  Pass(network, 120 * kSecond);
+  const double held = network.Ramp(holding).QueueWindow(/*holds=*/true);
+  const double window = network.Ramp(other).QueueWindow();
+  CHECK(held < 0.75 * window);
+  CHECK_NEAR(network.Rate(holding) / network.Rate(other), held / window, 1e-4);
+  CHECK_NEAR(HeldWindow(1e6, 0.04), 1e6 * (0.04 + 0.01 + 0.004), 1e-6);
+  CHECK_NEAR(HeldWindow(1e6, 0.02), 1e6 * (0.02 + 0.005 + 0.004), 1e-6);
 }
 
 // One round trip after its start, a message has not used its window up, and has its rate of sending.
