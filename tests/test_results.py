@@ -21,7 +21,15 @@ import rich.console
 import geomx.errors
 from geomx.network.topology import to_cluster
 from geomx.pages.page import render
-from geomx.results.files import Row, Table, plain, read_network, read_table
+from geomx.results.files import (
+    Row,
+    Table,
+    plain,
+    read_arrays,
+    read_network,
+    read_table,
+    write_arrays,
+)
 from geomx.results.prediction import compare
 from geomx.results.recorder import Recorder
 from geomx.results.results import UNFINISHED, Results
@@ -503,3 +511,17 @@ def test_progress_of_a_long_setup_is_shown(
             now_s += takes_s
         assert seen == list(range(1000))
         assert ("building nodes" in capsys.readouterr().err) == shown
+
+
+def test_arrays_are_read_as_numpy_reads_them(tmp_path: Path) -> None:
+    names = ["b", "a.npy", "layer/weight", *map(str, range(50))]
+    arrays = {name: np.arange(n, dtype="f4").reshape(n, 1) for n, name in enumerate(names)}
+    write_arrays(tmp_path / "arrays.npz", arrays)
+    found = read_arrays(tmp_path / "arrays.npz")
+    assert list(found) == names
+    with np.load(tmp_path / "arrays.npz") as expected:
+        for name in names:
+            np.testing.assert_array_equal(found[name], expected[name])
+    np.savez(tmp_path / "objects.npz", object=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        read_arrays(tmp_path / "objects.npz")

@@ -30,7 +30,7 @@ from geomx.live.journal import opened
 from geomx.live.member import Member
 from geomx.live.restarts import begun
 from geomx.live.spec import Spec
-from geomx.results.files import write_arrays
+from geomx.results.files import read_arrays, write_arrays
 from geomx.terminal.log import tell
 
 KEY = "resume"
@@ -79,16 +79,16 @@ class Checkpoint:
         states: dict[tuple[int, int], bytes] = {}
         cuts: dict[int, tuple[int, ...]] = {}
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
-                rounds = int(archive[ROUNDS])
-                for name in archive.files:
-                    kind, *numbers = name.split(".")
-                    if kind == VALUE:
-                        values[int(numbers[0])] = archive[name].astype(np.float32, copy=False)
-                    elif kind == CUTS:
-                        cuts[int(numbers[0])] = tuple(int(size) for size in archive[name])
-                    elif kind == STATE:
-                        states[int(numbers[0]), int(numbers[1])] = archive[name].tobytes()
+            arrays = read_arrays(io.BytesIO(path.read_bytes()))
+            rounds = int(arrays[ROUNDS])
+            for name, array in arrays.items():
+                kind, *numbers = name.split(".")
+                if kind == VALUE:
+                    values[int(numbers[0])] = array.astype(np.float32, copy=False)
+                elif kind == CUTS:
+                    cuts[int(numbers[0])] = tuple(int(size) for size in array)
+                elif kind == STATE:
+                    states[int(numbers[0]), int(numbers[1])] = array.tobytes()
         except FileNotFoundError as error:
             raise GeomxError(
                 f"{path} is not on this machine: with {KEY}=DIR the launcher writes it, and the "

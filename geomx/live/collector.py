@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError, PluginError, no_initial_value
 from geomx.experiment import script_workload
@@ -22,6 +20,7 @@ from geomx.live.files import Note, Reader, stem
 from geomx.live.files import path as file_of
 from geomx.live.held_tensors import HeldTensors
 from geomx.live.left_early import LeftEarly
+from geomx.results.files import read_arrays
 from geomx.results.link_traffic import record_traffic
 from geomx.results.participation import Fault, Partial, divided
 from geomx.results.recorder import Recorder
@@ -229,8 +228,7 @@ class Collector:
         last = self._first if self._latest is None else self._latest[0]
         parameters = file_of(stem(self._directory, last.name), ".npz")
         if parameters.exists():
-            with np.load(parameters) as archive:
-                self._recorder.parameters(dict(archive))
+            self._recorder.parameters(read_arrays(parameters))
         self.about_script()
         rounds = self._shard_rounds // max(1, self._with_rounds)
         return self._recorder.finish(self.seconds, rounds, wall_seconds)

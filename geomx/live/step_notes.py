@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geomx import _core
-from geomx.results.files import write_arrays
+from geomx.results.files import read_arrays, write_arrays
 from geomx.training.passes import Backward, Forward
 
 Values = list[NDArray[np.float32]]
@@ -148,9 +148,9 @@ class StepNotes:
             path = self._file(step)
             if not path.exists():
                 continue
-            with np.load(path) as archive:
-                values = [archive[str(key)] for key in range(len(archive.files) - 1)]
-                found.append((step, float(archive[_END]), values))
+            arrays = read_arrays(path)
+            values = [arrays[str(key)] for key in range(len(arrays) - 1)]
+            found.append((step, float(arrays[_END]), values))
         return found
 
     def _file(self, step: int) -> Path:

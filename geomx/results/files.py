@@ -272,6 +272,31 @@ def plain(value: object) -> Any:
     return str(value)
 
 
+def read_arrays(source: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
+    """Read an archive of arrays (``.npz``), of which there may be many.
+
+    What `numpy.load` returns searches a list of all names for every array.
+
+    Args:
+        source: The file.
+
+    Returns:
+        The arrays by their names, in the archive's order.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: An array in it is damaged, or is no array of numbers.
+        zipfile.BadZipFile: It is no archive, or is damaged.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    with zipfile.ZipFile(source) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                array = np.lib.format.read_array(file, allow_pickle=False)  # type: ignore[no-untyped-call]
+            arrays[member.filename.removesuffix(".npy")] = array
+    return arrays
+
+
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], synced: bool = False) -> None:
     """Write named arrays for `numpy.load`; equal arrays in equal order give equal bytes.
 

@@ -7,14 +7,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import rich.table
 from numpy.typing import NDArray
 
 from geomx.errors import GeomxError
 from geomx.results import tables
 from geomx.results.columns import NEEDED
-from geomx.results.files import Row, damaged, read_json, read_table
+from geomx.results.files import Row, damaged, read_arrays, read_json, read_table
 from geomx.results.folders import elsewhere
 from geomx.results.refusals import told
 from geomx.terminal import units
@@ -133,8 +132,7 @@ class Results:
         path = self.directory / "parameters.npz"
         if not path.exists():
             return {}
-        with np.load(path) as archive:
-            return dict(archive)
+        return read_arrays(path)
 
 
 def _summary(path: Path) -> dict[str, Any]:
