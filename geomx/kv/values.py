@@ -61,7 +61,7 @@ def pairs(key: Any, value: Any) -> list[tuple[Key, Any]]:
 
 
 def _key(key: Any) -> Key:
-    if isinstance(key, str):
+    if isinstance(key, str) or (type(key) is int and 0 <= key <= _MAX_KEY):
         return key
     if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key <= _MAX_KEY:
         return int(key)
