@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,11 @@ def test_the_end_of_a_standby_is_not_that_of_the_server_that_it_replaces(tmp_pat
         assert lost_another(tmp_path, server, LOST)
     note(tmp_path, server, STARTED, END, {"again": True}, STARTED, done)
     assert not lost_another(tmp_path, server, LOST)
+
+
+def test_real_time_signals_without_a_name_have_their_number(tmp_path: Path) -> None:
+    (tmp_path / "nodes").mkdir()
+    for number in (signal.SIGKILL, signal.SIGRTMIN + 1):
+        lost = culprit(CLUSTER, tmp_path, {"east/worker1": -number})
+        name = "SIGKILL" if number == signal.SIGKILL else f"signal {number}"
+        assert (lost.name, lost.reason) == ("east/worker1", f"killed by {name}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from geomx import _core
 from geomx.cluster import Cluster, NodeSpec
 from geomx.errors import NodeLost
-from geomx.live.exit_status import BROKEN, DONE, LOST
+from geomx.live.exit_status import BROKEN, DONE, LOST, signal_name
 from geomx.live.files import Reader, has_left, stem
 from geomx.live.files import path as file_of
 from geomx.results.files import DELETED
@@ -105,7 +104,7 @@ def at_fault(name: str, lost: NodeLost) -> bool:
 
 def _how_it_ended(status: int, words: str, shown: bool) -> str:
     if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
+        return f"killed by {signal_name(status)}"
     if status == BROKEN:
         return words
     said = "its output is above" if shown and not words else words

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from geomx.errors import GeomxError
 from geomx.live.descriptors import readable
-from geomx.live.exit_status import FAILED
+from geomx.live.exit_status import FAILED, signal_name
 from geomx.live.fork_pool import POOL, Program, circumstances
 from geomx.live.lifetime import MARK, Family, Tied, new_mark
 
@@ -111,7 +111,7 @@ class ForkServer:
         if self._status is not None:
             how = f"ended with exit status {self._status}"
             if self._status < 0:
-                how = f"was killed by {signal.Signals(-self._status).name}"
+                how = f"was killed by {signal_name(self._status)}"
             raise GeomxError(f"the process that starts the nodes {how}, and its nodes with it")
 
     def end(self) -> None:

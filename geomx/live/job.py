@@ -29,7 +29,7 @@ from geomx.live import access
 from geomx.live.descriptors import readable
 from geomx.live.diagnosis import Unjoined, Unleft, culprit, last_words
 from geomx.live.emulation import inside, place
-from geomx.live.exit_status import DONE
+from geomx.live.exit_status import DONE, signal_name
 from geomx.live.files import checkpoint_file, experiment_file, stem
 from geomx.live.files import path as file_of
 from geomx.live.forks import Fork, ForkServer
@@ -206,7 +206,7 @@ class Job:
     def _take(self, name: str, status: int) -> None:
         """Handle the end of a process: restart the node, continue without it, or end the run."""
         if status < 0 and self._restarts.journal(self.spec.cluster.node(name)) is None:
-            self._tell_scheduler(name, f"killed by {signal.Signals(-status).name}")
+            self._tell_scheduler(name, f"killed by {signal_name(status)}")
         over = self._ended.get(self.spec.cluster.scheduler.name) == DONE
         if over and self._restarts.spare(name, status):
             return

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from geomx.cluster import NodeSpec
 from geomx.live.diagnosis import lost_another
-from geomx.live.exit_status import BROKEN, INTERRUPTED, LOST
+from geomx.live.exit_status import BROKEN, INTERRUPTED, LOST, signal_name
 from geomx.live.files import Reader, durable, stem
 from geomx.live.spec import Spec
 from geomx.options.schema import restart_delay_s
@@ -38,7 +38,7 @@ def begun(journal: Path) -> bool:
 def _how(status: int) -> str:
     """Say how a process ended that was killed, was declared lost, or is out of reach."""
     unusual = {LOST: "declared lost", BROKEN: "lost with the connection to its machine"}
-    return unusual.get(status) or f"killed by {signal.Signals(-status).name}"
+    return unusual.get(status) or f"killed by {signal_name(status)}"
 
 
 def _is_kill(status: int) -> bool:

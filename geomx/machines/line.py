@@ -12,7 +12,6 @@ import base64
 import contextlib
 import json
 import shlex
-import signal
 import subprocess
 import threading
 import time
@@ -23,7 +22,7 @@ from typing import IO, Literal
 
 from geomx.cluster import NodeSpec
 from geomx.errors import refused_file
-from geomx.live.exit_status import BROKEN
+from geomx.live.exit_status import BROKEN, signal_name
 from geomx.live.files import Reader, members_noted, stem
 from geomx.live.files import path as file_of
 from geomx.machines.frames import BEAT_S, Opening, heard
@@ -179,7 +178,7 @@ class Line:
         ended = self._process.wait()
         self._errors.join(1.0)  # the last lines on standard error
         if status is None and not self._hung_up:
-            how = f"exit status {ended}" if ended >= 0 else signal.Signals(-ended).name
+            how = f"exit status {ended}" if ended >= 0 else signal_name(ended)
             argv = f"{self._said}; " if self._said else ""
             self._say(f"{argv}the connection to it broke ({self._argv[0]}: {how})")
         self.status = BROKEN if status is None else status

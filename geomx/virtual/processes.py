@@ -25,6 +25,7 @@ from pathlib import Path
 from geomx.cluster import NodeSpec
 from geomx.errors import NodeLost
 from geomx.live.diagnosis import HOW_TO_JOIN
+from geomx.live.exit_status import signal_name
 from geomx.live.files import path as file_of
 from geomx.live.files import stem
 from geomx.live.lifetime import Tied
@@ -106,7 +107,7 @@ class Channel:
             if lines and lines[0].startswith(TRACEBACK):
                 reason += f": {self.failed or lines[-1].strip()}"
         elif status < 0:
-            reason = f"killed by {signal.Signals(-status).name}"
+            reason = f"killed by {signal_name(status)}"
         elif status == 0:
             reason = f"its command, {self.command}, ended with exit status 0 {without}"
         else:
