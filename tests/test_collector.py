@@ -25,6 +25,7 @@ from geomx.live.left_early import LeftEarly
 from geomx.options.schema import FaultOptions
 from geomx.results.participation import Partial, Participation
 from geomx.results.recorder import Recorder
+from geomx.results.results import Results
 from geomx.results.steps import unequal
 from geomx.scenario.events import read_scenario
 
@@ -126,6 +127,29 @@ def test_what_happens_after_the_failure_of_a_run_is_no_fault(
         (0.3, "lost"),
         (0.4, "reset"),
     ]
+
+
+def test_edges_of_a_run_that_fails_are_used_until_then(
+    experiment: Callable[..., Experiment], two_parties: Cluster, tiny: Any, tmp_path: Path
+) -> None:
+    """Also for longer than until the end of a step: what was sent since then is counted, too."""
+    built = experiment(two_parties, tiny)
+    started_s = time.monotonic() - 1.0
+    (tmp_path / "nodes").mkdir()
+    Notes(stem(tmp_path, built.cluster.scheduler.name)).started(started_s)
+    notes = Notes(stem(tmp_path, "party0/worker0"))
+    notes.started(started_s)
+    notes.iteration(0, 0.0, 0.05, 0.1, loss=1.0, spans=[])
+    link = {"peer": "party0/server", "push": [1000, 1], "pull": [0, 0]}
+    counts: dict[str, Any] = {"links": [link | {"control_bytes": 0, "busy_s": 0.01}]}
+    counts |= {"node": {"rounds": 0}, "rounds": {}, "spans": [], "spans_dropped": 0, "python": {}}
+    notes.end(status="lost", paced_pushes=1, behind_s=0.0, **counts)
+    recorder = Recorder(tmp_path, built.header())
+    with pytest.raises(NodeLost):
+        launcher._run(lambda: Failing(started_s), Collector(built, tmp_path, recorder), recorder)
+    used = [row for row in Results.load(tmp_path).edges if row["bytes"]]
+    assert used and all(row["bytes"] == 1000 for row in used)
+    assert all(row["mean_mbps"] == pytest.approx(8e-3 / 0.5) for row in used)
 
 
 def test_all_wait_also_if_some_nodes_are_no_process(

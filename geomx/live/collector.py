@@ -31,8 +31,7 @@ from geomx.scenario.acts import NS, Act
 from geomx.terminal.progress import Advance
 from geomx.tracking.begin import begin
 
-ANSWER_S = 1.0
-"""Seconds for which all workers wait at the same time before the run is considered stuck."""
+ANSWER_S = 1.0  # for which all workers wait at a time before the run is considered stuck
 
 
 class Collector:
@@ -66,7 +65,6 @@ class Collector:
         self._experiment = experiment
         self._directory = directory
         self._recorder = recorder
-        recorder.edges(EdgeTraffic(experiment.cluster, experiment.seed))
         nodes = experiment.cluster.nodes  # the scheduler comes first
         self._readers = [(node, Reader(stem(directory, node.name))) for node in nodes]
         self._first = experiment.cluster.workers[0]
@@ -165,8 +163,13 @@ class Collector:
             return 0.0
         return monotonic_s + self._ahead_s - self._started_s
 
-    def total(self) -> None:
-        """Record the counts of every node, once; a resumed one includes its predecessor's."""
+    def total(self, until_s: float | None = None) -> None:
+        """Record the counts of every node, once; `until_s`: when a failure ended the run.
+
+        Those of a resumed node include its predecessor's.
+        """
+        of = self._experiment
+        self._recorder.edges(EdgeTraffic(of.cluster, of.seed, until_s=until_s))
         for node, facts in self._ends.values():
             self._end(node, facts)
         self._ends.clear()

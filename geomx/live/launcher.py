@@ -156,9 +156,10 @@ def _run(
         return collector.finish(time.perf_counter() - began)
     except BaseException as error:
         collector.collect()
-        collector.total()
+        until_s = collector.since_start_s(ended_s or time.monotonic())
+        collector.total(until_s)
         collector.about_script()
-        collector.record_faults(collector.since_start_s(ended_s or time.monotonic()), ended=True)
+        collector.record_faults(until_s, ended=True)
         recorder.abort(error)
         raise
 
