@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from geomx.cluster import Cluster
-from geomx.errors import NodeLost, PluginError
+from geomx.errors import GeomxError, NodeLost, PluginError
 from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
 from geomx.live import collector as collector_module
@@ -150,6 +150,36 @@ def test_edges_of_a_run_that_fails_are_used_until_then(
     used = [row for row in Results.load(tmp_path).edges if row["bytes"]]
     assert used and all(row["bytes"] == 1000 for row in used)
     assert all(row["mean_mbps"] == pytest.approx(8e-3 / 0.5) for row in used)
+
+
+def test_a_run_that_has_gone_on_without_nodes_is_collected(
+    experiment: Callable[..., Experiment], two_parties: Cluster, tiny: Any, tmp_path: Path
+) -> None:
+    """One was lost, and one has never joined; without the others the run has not finished."""
+    faults = FaultOptions(on_loss="continue", absent=["party1/worker1"])
+    built = experiment(two_parties, tiny, faults=faults)
+    (tmp_path / "nodes").mkdir()
+    counts: dict[str, Any] = {"links": [], "node": {"rounds": 0, "shards": 0}, "rounds": {}}
+    counts |= {"spans": [], "spans_dropped": 0, "python": {}, "paced_pushes": 0, "behind_s": 0.0}
+    counts["node"] |= dict.fromkeys(("late_slices", "missing_slices", "staleness_max"), 0)
+    counts["node"] |= dict.fromkeys(("staleness_sum", "partial_rounds"), 0)
+    lost = "party1/worker0"
+    for node in built.cluster.nodes:
+        if node.name not in faults.absent:
+            notes = Notes(stem(tmp_path, node.name))
+            notes.started(1.0)
+            if node.role == "worker":
+                notes.iteration(0, 0.0, 0.05, 0.1, loss=1.0, spans=[])
+            if node.role == "scheduler":
+                notes.member(0.2, "gone", [lost], [])
+            if node.name != lost:
+                notes.end(status="done", **counts)
+    results = launcher.collect(built, tmp_path)
+    workers = ["party0/worker0", "party0/worker1", lost]
+    assert [row["worker"] for row in results.iterations] == workers
+    Notes(stem(tmp_path, "party0/worker1")).started(1.0)
+    with pytest.raises(GeomxError, match=r"node party0/worker1 has not finished"):
+        launcher.collect(built, tmp_path)
 
 
 def test_all_wait_also_if_some_nodes_are_no_process(

@@ -177,10 +177,11 @@ def collect(experiment: Experiment, directory: Path) -> Results:
     Raises:
         GeomxError: A node has not finished; the message names it.
     """
+    without = _without(experiment, directory)
     for node in experiment.cluster.nodes:
         notes = list(Reader(stem(directory, node.name)).new())
         status = notes[-1].get("end", {}).get("status") if notes else None
-        if status != "done":
+        if status != "done" and node.name not in without:
             raise GeomxError(f"{directory}: node {node.name} has not finished ({status})")
     about: dict[str, Any] = {}
     if (command := _script_of(directory)) is not None:
@@ -190,6 +191,18 @@ def collect(experiment: Experiment, directory: Path) -> Results:
     collector.begin()
     collector.collect()
     return collector.finish(collector.seconds)
+
+
+def _without(experiment: Experiment, directory: Path) -> set[str]:
+    """Return the names of nodes without which a run has gone on: absent ones, and lost ones."""
+    cluster = experiment.cluster
+    names = {cluster.nodes[node].name for node in experiment.event_schedule.late}
+    for note in Reader(stem(directory, cluster.scheduler.name)).new():
+        if note.get("member") in ("gone", "moved"):
+            names.update(note["names"])
+        elif note.get("member") in ("back", "takes_part"):
+            names.difference_update(note["names"])
+    return names
 
 
 def _script_of(directory: Path) -> list[str] | None:
