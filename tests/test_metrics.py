@@ -121,8 +121,9 @@ class Other(Collector):
         yield GaugeMetricFamily("up", "Whether a target answers.", value=1.0)
 
 
-def test_a_page_of_another_program_is_refused() -> None:
-    """Such as that of Prometheus itself, whose port is taken for the job's."""
+def test_a_page_of_another_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of Prometheus itself, whose port is taken for the job's. No proxy is asked."""
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     port = free_port()
     served = serve("127.0.0.1", port, Other(), None)
     try:
@@ -482,6 +483,16 @@ def test_metrics_beyond_this_machine_need_certificates(job: Cluster) -> None:
     member: Any = SimpleNamespace(spec=spec, node=job.scheduler)
     with pytest.raises(ConfigError, match=r"metrics\.host=0\.0\.0\.0.*certificates"):
         meter(member, None)
+
+
+def test_nodes_on_an_ipv6_loopback_are_asked(job: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Federation] = []
+    monkeypatch.setattr("geomx.live.metering.serve", lambda *about: served.append(about[2]))
+    loop = SimpleNamespace(roster={job.workers[0].name: "[::1]:7"}, stats=None, residual_norms=None)
+    spec = SimpleNamespace(metrics=MetricsOptions(port=9300, host="::1"), cluster=job)
+    member: Any = SimpleNamespace(spec=spec, node=job.scheduler, loop=loop)
+    meter(member, None)
+    assert [*served[0]._addresses().values()] == [f"[::1]:{9300 + job.workers[0].id}"]
 
 
 def test_without_a_port_nothing_is_served(job: Cluster) -> None:

@@ -36,12 +36,13 @@ def meter(member: Member, tls: Path | None) -> NodeMetrics | None:
     loop = member.loop
     metrics = NodeMetrics(node, cluster, loop.stats, loop.residual_norms, lambda: loop.waits)
     files = None if access.is_loopback(options.host) else access.paths(tls)
+    here = f"[{options.host}]" if ":" in options.host else options.host
 
     def addresses() -> Mapping[str, str]:
         found = {}
         for name, address in loop.roster.items():
             other = cluster.node(name)
-            host = options.host if files is None else address.rpartition(":")[0]
+            host = here if files is None else address.rpartition(":")[0]
             if other.role != "scheduler":
                 found[name] = f"{host}:{port + other.id}"
         return found

@@ -54,8 +54,7 @@ def fetch(address: str, files: Files | None = None, timeout_s: float = TIMEOUT_S
     """
     url = f"{'http' if files is None else 'https'}://{address}/metrics"
     try:
-        context = None if files is None else _client(files)
-        with urllib.request.urlopen(url, timeout=timeout_s, context=context) as answer:
+        with _directly(files).open(url, timeout=timeout_s) as answer:
             text = answer.read().decode("utf-8")
         families = list(text_string_to_metric_families(text))
     except (OSError, ValueError, HTTPException) as error:
@@ -72,6 +71,14 @@ def fetch(address: str, files: Files | None = None, timeout_s: float = TIMEOUT_S
             "metrics.port of the job"
         )
     return families
+
+
+def _directly(files: Files | None) -> urllib.request.OpenerDirector:
+    """Return what opens addresses without the proxies of the environment, which are for others."""
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if files is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=_client(files)))
+    return urllib.request.build_opener(*handlers)
 
 
 def _client(files: Files) -> ssl.SSLContext:
