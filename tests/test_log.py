@@ -21,6 +21,7 @@ from geomx.cli.main import main
 from geomx.errors import NodeLost
 from geomx.live.files import stem
 from geomx.live.relay import Relay
+from geomx.machines.remote import to_terminal
 from geomx.terminal import log, progress
 from geomx.terminal.output import complain
 
@@ -95,6 +96,19 @@ def test_the_flag_is_that_of_geomx_and_not_of_a_script(
     assert main(["--json", "no=such"]) == 2
     (error,) = parsed(capfd)
     assert error["level"] == "error" and "no" in error["text"]
+
+
+def test_lines_of_nodes_on_other_machines_stay_json(
+    as_json: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What a script prints has the node's name before it, as without JSON."""
+    log.say("waits", node="east/server")
+    tell = to_terminal(12)
+    tell("east/server", capfd.readouterr().err.strip())
+    tell("east/server", "epoch 1")
+    notice, printed = capfd.readouterr().err.splitlines()
+    assert json.loads(notice)["node"] == "east/server"
+    assert printed == "east/server  | epoch 1"
 
 
 def test_a_launcher_shows_the_end_of_a_chain_of_waits_in_json(tmp_path: Path) -> None:

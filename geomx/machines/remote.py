@@ -21,6 +21,7 @@ from geomx.live.restarts import Joins, Restarts
 from geomx.live.spec import Spec
 from geomx.machines.frames import Opening
 from geomx.machines.line import Line, Tell
+from geomx.terminal.log import is_json, text_of
 
 NOTICE_S = 2.0  # after the first failure: time for the other nodes to notice it themselves
 POLITE_S = 6.0  # agents take up to four seconds to end their nodes
@@ -208,11 +209,15 @@ class RemoteJob:
 
 
 def to_terminal(width: int) -> Tell:
-    """Return a function that prints lines of logs, with the node's name in a column of `width`."""
+    """Return a function that prints lines of logs, with the node's name in a column of `width`.
+
+    Lines in JSON (`geomx.terminal.log`) stay as they are: they have the name.
+    """
     lock = threading.Lock()
 
     def tell(name: str, text: str) -> None:
+        named = is_json() and text_of(text) is not None
         with lock:
-            print(f"{name:<{width}} | {text}", file=sys.stderr, flush=True)
+            print(text if named else f"{name:<{width}} | {text}", file=sys.stderr, flush=True)
 
     return tell
