@@ -18,7 +18,7 @@ from geomx import runner
 from geomx.errors import ConfigError, GeomxError
 from geomx.live import launcher
 from geomx.live.checkpoint import Checkpoint
-from geomx.live.files import durable
+from geomx.live.files import durable, experiment_file
 from geomx.results.results import Results
 from geomx.terminal.progress import Advance
 from tests.test_restarts import DURABLE, NETWORK, TINY, run
@@ -284,3 +284,5 @@ def test_what_a_run_cannot_begin_with_is_named(tmp_path: Path) -> None:
     assert "has no state to begin with: " in refusal(*TINY)
     journal.unlink()
     assert "it has no journal of hub/global_server0" in refusal(*TINY)
+    experiment_file(first.directory).write_text("{")
+    assert "experiment.json is damaged: " in refusal(*TINY)

@@ -118,13 +118,18 @@ def test_folders_without_a_run_to_continue_are_refused(tmp_path: Path) -> None:
     (tmp_path / "durable").mkdir()
     assert "does not say what was run" in refused(f"resume={tmp_path}")
     summary = tmp_path / "summary.json"
-    summary.write_text(json.dumps({"schema": 1, "aborted": "killed", "words": ["seed=3"]}))
+    words = ["seed=3", "network=a"]
+    summary.write_text(json.dumps({"schema": 1, "aborted": "killed", "words": words}))
     said = refused(f"resume={tmp_path}", "mode=live", "seed=4")
     assert "is a run without seed=4; leave it out" in said
     assert "is a run without mode=sim" in refused(f"resume={tmp_path}", "mode=sim")
     (tmp_path / "nodes").mkdir()
-    experiment = unshaped({"east": 1})
-    (tmp_path / "nodes" / "experiment.json").write_text(experiment.to_json())
+    experiment, file = unshaped({"east": 1}), tmp_path / "nodes" / "experiment.json"
+    for damaged in ("", "[1]", "{"):
+        file.write_text(damaged)
+        assert f"{file} cannot be read" in refused(f"resume={tmp_path}", "seed=3")
+        assert resume.asked([f"resume={tmp_path}", "network=a"])
+    file.write_text(experiment.to_json())
     said = refused(f"resume={tmp_path}", "seed=3")
     assert f"has no journal of {experiment.cluster.scheduler.name}" in said
     notes = stem(tmp_path, experiment.cluster.scheduler.name).with_suffix(".jsonl")

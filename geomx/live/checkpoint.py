@@ -30,7 +30,7 @@ from geomx.live.journal import opened
 from geomx.live.member import Member
 from geomx.live.restarts import begun
 from geomx.live.spec import Spec
-from geomx.results.files import read_arrays, write_arrays
+from geomx.results.files import read_arrays, read_json, write_arrays
 from geomx.terminal.log import tell
 
 KEY = "resume"
@@ -172,8 +172,9 @@ def begun_with(spec: Spec, folder: str, directory: Path) -> Spec:
     if not (before / "durable").is_dir():
         raise ConfigError(KEY, folder, NO_JOURNALS)
     try:
-        text = experiment_file(before).read_text(encoding="utf-8")
-        checkpoint = taken(before, Spec.from_json(text))
+        path = experiment_file(before)
+        read_json(path)  # names it if it is damaged
+        checkpoint = taken(before, Spec.from_json(path.read_text(encoding="utf-8")))
     except (OSError, GeomxError) as error:
         raise ConfigError(KEY, folder, f"has no state to begin with: {error}") from error
     sizes = {key: value.size for key, value in checkpoint.values.items()}

@@ -143,9 +143,8 @@ class _Journals:
     def _spec(self) -> tuple[Spec, dict[str, Any]]:
         path = experiment_file(self._directory)
         try:
-            text = path.read_text(encoding="utf-8")
-            return Spec.from_json(text), _plain(text)
-        except (OSError, ValueError) as error:
+            return _run_of(path)
+        except (OSError, ValueError, TypeError) as error:
             self._refuse(f"does not say what was run: {path} cannot be read", error)
 
     def _check_end(self, name: str) -> None:
@@ -186,12 +185,18 @@ def _plain(text: str) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key not in ("usage_file", "checkpoint")}
 
 
+def _run_of(path: Path) -> tuple[Spec, dict[str, Any]]:
+    """Read an experiment, and what it says as `_plain`."""
+    text = path.read_text(encoding="utf-8")
+    plain = _plain(text)  # which tells a damaged file from one of another version
+    return Spec.from_json(text), plain
+
+
 def _recorded(directory: Path) -> bool:
     """Whether the run's options let workers keep journals; True if its folder is damaged."""
     try:
-        text = experiment_file(directory).read_text(encoding="utf-8")
-        return Spec.from_json(text).faults.logs("worker")
-    except (OSError, ValueError):
+        return _run_of(experiment_file(directory))[0].faults.logs("worker")
+    except (OSError, ValueError, TypeError):
         return True
 
 
