@@ -19,6 +19,7 @@ from geomx.kv.local import unshaped
 from geomx.live.exit_status import INTERRUPTED
 from geomx.live.files import path as file_of
 from geomx.live.files import stem
+from geomx.live.lifetime import Tied
 from geomx.machines import lines
 from geomx.machines.frames import Opening
 from geomx.machines.launch import launch
@@ -152,6 +153,38 @@ def test_a_second_signal_does_not_keep_an_agent_from_ending(tmp_path: Path) -> N
         process.stdout.close()
     assert all_gone(tmp_path)
     assert list((tmp_path / "folders").iterdir()) == []
+
+
+LEAVING = """
+import os, pathlib, signal, sys, time
+folder, node = pathlib.Path(sys.argv[1]), os.getpid()
+signal.signal(signal.SIGUSR1, lambda *_: (folder / f"asked{os.getpid() == node}").touch())
+if os.fork() == 0:  # as a loader of data does
+    time.sleep(600)
+(folder / "ready").touch()
+while not (folder / "askedTrue").exists():
+    time.sleep(0.02)
+"""
+
+
+def test_a_node_is_asked_to_leave_and_not_the_shell_that_has_started_it(tmp_path: Path) -> None:
+    code = f'{sys.executable} -S -c "$1" {tmp_path}; exit 7'
+    process = Tied(["sh", "-c", code, "sh", LEAVING], {})
+    try:
+        until((tmp_path / "ready").exists)
+        process.ask_to_leave()
+        assert process.wait(60) == 7
+    finally:
+        process.signal_all(signal.SIGKILL)
+        process.wait()
+    assert not (tmp_path / "askedFalse").exists()
+
+
+def test_without_a_node_the_command_itself_ends(tmp_path: Path) -> None:
+    process = Tied(["sh", "-c", "sleep 600; exit 7"], {})
+    process.ask_to_leave()
+    assert process.wait(60) == -signal.SIGUSR1
+    process.signal_all(signal.SIGKILL)
 
 
 # ---- notes ----

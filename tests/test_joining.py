@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -289,7 +290,8 @@ def test_a_script_joins_and_leaves(tmp_path: Path, port: int) -> None:
         join = ["--join", f"127.0.0.1:{port}", "--name", "west/worker1"]
         folder = str(tmp_path / "joined")
         assert "the run is of a script" in said(node(*join, "--directory", folder))
-        joined = node(*join, "--directory", folder, "--", *command)
+        wrapped = ["sh", "-c", f"{shlex.join(command)}; exit $?"]  # a signal would end the shell
+        joined = node(*join, "--directory", folder, "--", *wrapped)
         until(lambda: told(3, "made") > told(3, "began") + 3)
         joined.send_signal(signal.SIGTERM)
         output = joined.communicate(timeout=ENDS_S)[0]

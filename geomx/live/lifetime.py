@@ -51,6 +51,18 @@ class Family:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
+    def ask_to_leave(self) -> None:
+        """Send `LEAVE` to the node: the process of the family that handles it.
+
+        It would end a shell, or a launcher of scripts, that has started that process, and is not
+        meant for processes that the node has forked. Before there is a node, it ends the process
+        that leads the family.
+        """
+        handle = dict(self._handling(LEAVE))
+        for pid in [pid for pid in handle if handle[pid] not in handle] or [self.pid]:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, LEAVE)
+
     def leaves_any(self) -> bool:
         """Return whether the process or one of its descendants is still running."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -60,11 +72,26 @@ class Family:
 
     def _elsewhere(self) -> Iterator[int]:
         """Yield the ids of descendants that have left the process group."""
+        for pid in self._marked():
+            with contextlib.suppress(OSError):
+                if os.getpgid(pid) != self.pid:
+                    yield pid
+
+    def _handling(self, number: int) -> Iterator[tuple[int, int]]:
+        """Yield the ids of marked processes that handle a signal, and of their parents."""
+        for pid in self._marked():
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+                facts = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+                if int(facts["SigCgt"], 16) >> (number - 1) & 1:
+                    yield pid, int(facts["PPid"])
+
+    def _marked(self) -> Iterator[int]:
+        """Yield the ids of processes that have the mark: descendants, and a `Tied` process."""
         marked = f"{MARK}={self.mark}".encode()
         for entry in Path("/proc").glob("[0-9]*"):  # empty on systems without /proc
             with contextlib.suppress(OSError):
-                descends = marked in (entry / "environ").read_bytes().split(b"\0")
-                if descends and os.getpgid(int(entry.name)) != self.pid:
+                if marked in (entry / "environ").read_bytes().split(b"\0"):
                     yield int(entry.name)
 
 

@@ -35,7 +35,7 @@ from geomx.live.descriptors import readable
 from geomx.live.exit_status import INTERRUPTED
 from geomx.live.files import Reader, stem
 from geomx.live.files import path as file_of
-from geomx.live.lifetime import LEAVE, Tied
+from geomx.live.lifetime import Tied
 from geomx.machines.frames import ELSEWHERE, PIECE_BYTES, SILENCE_S, FrameWriter, Opening
 from geomx.machines.lines import Lines, Output
 
@@ -123,7 +123,7 @@ def by_hand(argv: Sequence[str], env: dict[str, str], leaves: bool) -> int:
 
     while (status := child.process.poll()) is None:
         if asked.to_leave():
-            child.process.send_signal(LEAVE)
+            child.process.ask_to_leave()
         if asked.to_end:
             child.end()
             return INTERRUPTED

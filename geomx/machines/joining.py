@@ -21,7 +21,6 @@ from geomx.live.exit_status import DONE, INTERRUPTED
 from geomx.live.files import path as file_of
 from geomx.live.files import script_file, stem
 from geomx.live.journal import Notes
-from geomx.live.lifetime import LEAVE
 from geomx.live.member import Member
 from geomx.live.spec import Spec
 from geomx.machines import agent
@@ -121,7 +120,7 @@ class Join:
                     if node.role == "worker" or len(running) == 1:
                         asking.remove(node)
                         if node.name in running:
-                            running[node.name].process.send_signal(LEAVE)
+                            running[node.name].process.ask_to_leave()
                 status = self._ended(running)
                 time.sleep(agent.TICK_S)
         finally:
