@@ -130,7 +130,10 @@ def test_a_node_imports_only_needed_modules(program: str) -> None:
 def test_notes_are_read_back(tmp_path: Path) -> None:
     reader = Reader(tmp_path / "a")
     assert list(reader.new()) == []
+    parameters = tmp_path / "a.npz"
+    parameters.touch()  # by an earlier run in the same folder
     notes = Notes(tmp_path / "a")
+    assert not parameters.exists()
     notes.started(1.5)
     assert list(reader.new()) == [{"started": 1.5}]
     notes.end(status="done")

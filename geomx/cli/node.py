@@ -101,7 +101,8 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
         experiment.write_text(_experiment(options, script=bool(command)), encoding="utf-8")
     if command and options.role == "worker":
         notes = stem(directory, name)
-        path(notes, ".jsonl").unlink(missing_ok=True)  # of an earlier run
+        for suffix in (".jsonl", ".npz"):  # of an earlier run
+            path(notes, suffix).unlink(missing_ok=True)
         script_file(directory).write_text(shlex.join(command), encoding="utf-8")
         env |= agent.script_env(name, None, options.host, options.scheduler, notes)
         return agent.by_hand(agent.tethered(command), env, leaves=True)

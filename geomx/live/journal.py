@@ -81,6 +81,7 @@ class Notes:
             self.begun = frozenset(n[key] for n in Reader(stem).new() for key in about if key in n)
         if not resumed:
             self._path.write_bytes(b"")
+            path(stem, ".npz").unlink(missing_ok=True)  # parameters of an earlier run
         # Another process may write, too: one that was declared lost, and its successor.
         self._file = self._path.open("a", encoding="utf-8", buffering=1)
         self._lock = threading.Lock()
