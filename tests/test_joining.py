@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shlex
 import signal
@@ -22,6 +23,7 @@ from geomx import runner
 from geomx.cli import launch
 from geomx.config.compose import compose
 from geomx.errors import ConfigError
+from geomx.kv.local import unshaped
 from geomx.live import access
 from geomx.live.files import Reader, stem
 from geomx.live.lifetime import LEAVE
@@ -235,6 +237,35 @@ def test_a_scenario_lets_absent_members_join(
     assert [steps[worker] == 60 for worker in WORKERS] == [True, True, False, True, False]
     assert all(steps[worker] for worker in WORKERS)
     assert [row["what"] for row in results.summary["faults"]] == ["join", "join"]
+
+
+# ---- patience ----
+
+WAITING = """
+import sys
+from geomx.live import node
+node.JOIN_TIMEOUT_S = 0.1
+sys.exit(node.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_script_waits_for_the_scheduler_as_long_as_it_is_told(tmp_path: Path) -> None:
+    words = ["--role", "worker", "--party", "east", "--scheduler", "127.0.0.1:9"]
+    words += ["--patience", "1.5", "--directory", str(tmp_path)]
+    create = "from geomx import kv; kv.create('dist_sync')"
+    output = said(node(*words, "--", sys.executable, "-c", create))
+    assert re.search(r"no connection to 127\.0\.0\.1:9 in [12]\.\d s", output), output
+
+
+def test_a_scheduler_waits_for_all_as_long_as_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_text(unshaped({"east": 1}).to_json())
+    words = ["--experiment", str(tmp_path / "spec.json"), "--notes", str(tmp_path / "node")]
+    done = subprocess.run(
+        [sys.executable, "-c", WAITING, *words, "--patience", "1.5"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "did not join the run in 1.5 s" in done.stderr
 
 
 # ---- scripts ----

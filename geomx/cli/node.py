@@ -104,7 +104,9 @@ def _be(options: argparse.Namespace, command: list[str]) -> int:
         for suffix in (".jsonl", ".npz"):  # of an earlier run
             path(notes, suffix).unlink(missing_ok=True)
         script_file(directory).write_text(shlex.join(command), encoding="utf-8")
-        env |= agent.script_env(name, None, options.host, options.scheduler, notes)
+        env |= agent.script_env(
+            name, None, options.host, options.scheduler, notes, options.patience
+        )
         return agent.by_hand(agent.tethered(command), env, leaves=True)
     argv = agent.node_argv(
         name, None, options.host, stem(directory, name), experiment=experiment,

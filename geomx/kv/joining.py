@@ -21,7 +21,7 @@ from geomx.live.files import has_left
 from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE
 from geomx.live.long_waits import LongWaits
-from geomx.live.member import Member
+from geomx.live.member import JOIN_TIMEOUT_S, Member
 from geomx.live.metering import meter
 from geomx.live.script_record import ScriptRecord
 from geomx.virtual import wire
@@ -30,7 +30,7 @@ from geomx.virtual.member import VirtualMember
 # Environment variables that the job's launcher sets for every worker.
 SCHEDULER, NAME, ID, TOKEN = "GEOMX_SCHEDULER", "GEOMX_NAME", "GEOMX_ID", "GEOMX_TOKEN"
 HOST = "GEOMX_HOST"
-NOTES = "GEOMX_NOTES"
+NOTES, PATIENCE = "GEOMX_NOTES", "GEOMX_PATIENCE"
 
 _stores: list[KVStore] = []  # all stores of this process; all but the last are closed
 _followed: list[bool] = []
@@ -126,7 +126,8 @@ def _join(type: str) -> KVStore:
         )
     token, host = os.environ.get(TOKEN, ""), os.environ.get(HOST, "127.0.0.1")
     tls, insecure = access.folder_from_environment(), access.insecure_from_environment()
-    member = Member.join(scheduler, name, id, token, host, tls, insecure=insecure)
+    patience_s = float(os.environ.get(PATIENCE, JOIN_TIMEOUT_S))
+    member = Member.join(scheduler, name, id, token, host, tls, patience_s, insecure)
     try:
         if member.spec.workload is not None:
             remedy = "is trained by this run, not a script: give it to the scheduler, too, after --"
@@ -140,7 +141,7 @@ def _join(type: str) -> KVStore:
             if member.late:
                 notes.again()
         metrics = meter(member, tls)
-        member.wait_started()
+        member.wait_started(max(JOIN_TIMEOUT_S, patience_s))
         if notes is not None:
             notes.metrics = metrics
             notes.started(member.started_s)

@@ -92,7 +92,14 @@ def tethered(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "geomx.live.lifetime", str(os.getpid()), *command]
 
 
-def script_env(name: str, id: int | None, host: str, scheduler: str, notes: Path) -> dict[str, str]:
+def script_env(
+    name: str,
+    id: int | None,
+    host: str,
+    scheduler: str,
+    notes: Path,
+    patience_s: float | None = None,
+) -> dict[str, str]:
     """Return the environment variables by which a training script knows its worker.
 
     Args:
@@ -101,9 +108,12 @@ def script_env(name: str, id: int | None, host: str, scheduler: str, notes: Path
         host: Address that it listens on.
         scheduler: Address of the scheduler.
         notes: Stem of its files.
+        patience_s: Limit on the wait for other nodes, in seconds; None: the default.
     """
     env = {"GEOMX_SCHEDULER": scheduler, "GEOMX_NAME": name, "GEOMX_HOST": host}
     env["GEOMX_NOTES"] = str(notes.resolve())
+    if patience_s is not None:
+        env["GEOMX_PATIENCE"] = str(patience_s)
     return env if id is None else {**env, "GEOMX_ID": str(id)}
 
 
