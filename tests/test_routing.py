@@ -92,3 +92,37 @@ def test_a_rule_is_given_beside_a_file() -> None:
     for text, rule in (("widest", "widest"), ("{widest_of: 2}", {"widest_of": 2})):
         cluster = compose([*words, f"+network.routing={text}"])[0].cluster
         assert cluster.graph.graph["routing"] == rule
+
+
+def around(**beside: Any) -> dict[str, Any]:
+    """Return routers r0 - r1 - r2, with `beside` as attributes of r1, and a longer way by r3."""
+    graph = nx.Graph()
+    graph.add_node("g", kind="global_server", party="hub")
+    graph.add_node("w", kind="worker", party="a")
+    for router, delay_ms in ("r1", 1), ("r3", 9):
+        for edge in ("r0", router), (router, "r2"):
+            graph.add_edge(*edge, bandwidth_mbps=10, delay_ms=delay_ms)
+    for edge in ("g", "r0"), ("w", "r2"):
+        graph.add_edge(*edge, bandwidth_mbps=10)
+    graph.nodes["r1"].update(beside)
+    return to_node_link(graph.to_directed())
+
+
+@pytest.mark.parametrize("party", [{}, {"party": "b"}])
+def test_a_router_without_transit_carries_nothing_of_strangers(party: dict[str, str]) -> None:
+    content = around(transit=False, **party)
+    cluster = read_network(content)
+    for ends in ("w", "g"), ("g", "w"):
+        path = cluster.path(*(cluster.node(end) for end in ends))
+        assert ("r3" in str(path.edges), path.delay_s) == (True, pytest.approx(18e-3))
+    content["links"] = [link for link in content["links"] if "r3" not in link.values()]
+    with pytest.raises(ConfigError, match=r"cannot reach .* transit: false"):
+        read_network(content)
+
+
+def test_a_router_without_transit_and_party_carries_what_its_hosts_send() -> None:
+    content = around()
+    for node in content["nodes"]:
+        node.update({"transit": False} if node["id"] in ("r0", "r2") else {})
+    cluster = read_network(content)
+    assert cluster.path(cluster.node("w"), cluster.node("g")).delay_s == pytest.approx(2e-3)

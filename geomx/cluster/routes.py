@@ -30,9 +30,10 @@ class Routes:
     """The routes of one graph; every search is made once.
 
     A route leaves a node with ``transit: false`` for another party only if it starts in the node's
-    own party: the access link of a site carries no traffic of others, however short its delay. If
-    the graph has ``paths``, lists of nodes, a route that leads from the first to the last node of
-    one follows it between them.
+    own party: the access link of a site carries no traffic of others, however short its delay. A
+    node without a party carries what its own hosts send and receive. If the graph has ``paths``,
+    lists of nodes, a route that leads from the first to the last node of one follows it between
+    them.
 
     With ``routing`` of the graph, routes through the core are chosen by bandwidth too. ``widest``
     takes the route whose narrowest edge is widest, the shortest of several. ``{"widest_of": k}``
@@ -47,8 +48,9 @@ class Routes:
         self._graph = graph
         nodes = graph.nodes(data=True)
         self._party_of = {node: data.get("party") for node, data in nodes}
-        self._ends = {node for node, data in nodes if data.get("transit") is False}
-        self._parties_of_ends = {self._party_of[node] for node in self._ends}
+        self._homes = _homes(graph)
+        self._party_of |= {node: (node,) for node in self._homes if not self._party_of[node]}
+        self._parties_of_ends = frozenset[Any]().union(*self._homes.values())
         self._up, self._core = _hanging(graph)
         self._found: dict[tuple[str, float, Any], dict[str, str]] = {}
         self._inside: dict[str, list[tuple[str, dict[str, Any]]]] = {}
@@ -109,8 +111,8 @@ class Routes:
                 raise KeyError(route[-1])
 
     def _closed(self, here: str, there: str, party: Any) -> bool:
-        home = self._party_of[here]
-        return here in self._ends and home != party and home != self._party_of[there]
+        homes = self._homes.get(here)
+        return homes is not None and homes.isdisjoint((party, self._party_of[there]))
 
     def _through_core(self, first: str, last: str, offset_ms: float, source: str) -> list[str]:
         party = self._party_of[source]
@@ -188,15 +190,34 @@ class Routes:
 
     def _ways_from(self, here: str, party: Any) -> Iterable[tuple[str, dict[str, Any]]]:
         """Return the edges within the core by which a route from `party` may leave `here`."""
-        if here not in self._ends or self._party_of[here] == party:
+        homes = self._homes.get(here)
+        if homes is None or party in homes:
             return (way for way in self._graph.succ[here].items() if way[0] in self._core)
         if here not in self._inside:
             ways = self._graph.succ[here].items()
-            home = self._party_of[here]
             self._inside[here] = [
-                way for way in ways if way[0] in self._core and self._party_of[way[0]] == home
+                way for way in ways if way[0] in self._core and self._party_of[way[0]] in homes
             ]
         return self._inside[here]
+
+
+def _homes(graph: nx.DiGraph) -> dict[str, frozenset[Any]]:
+    """Return the parties whose traffic nodes with ``transit: false`` carry, by node.
+
+    Of a node without a party, these are those of the hosts beside it, and the node itself.
+    """
+    nodes = graph.nodes
+    found: dict[str, frozenset[Any]] = {}
+    for node, data in nodes(data=True):
+        if data.get("transit") is not False:
+            continue
+        if party := data.get("party"):
+            found[node] = frozenset([party])
+        else:
+            beside = (nodes[each] for each in graph.pred[node])
+            hosts = (each for each in beside if each.get("kind", "router") != "router")
+            found[node] = frozenset([(node,), *(host["party"] for host in hosts)])
+    return found
 
 
 def _narrowest(core: nx.DiGraph, way: Sequence[str]) -> float:

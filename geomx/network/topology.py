@@ -20,6 +20,7 @@ import networkx as nx
 from geomx.cluster import Cluster, NodeSpec, Party, Role
 from geomx.cluster.routes import SHORTEST, WIDEST, WIDEST_OF
 from geomx.errors import ConfigError, near
+from geomx.network.reach import check_reach
 from geomx.network.schedules import EDGE_CHANGES, check_changes, spread
 from geomx.network.sharing import check_sharing
 from geomx.network.steps import STEPS, spread_steps
@@ -76,7 +77,7 @@ def to_cluster(graph: nx.Graph, name: str, folder: Path) -> Cluster:
     for party in _parties(directed):
         _add_server(directed, party, hosts["server", party], hosts["worker", party])
     cluster = _cluster(directed)
-    _check_reach(cluster)
+    check_reach(cluster)
     return cluster
 
 
@@ -354,46 +355,3 @@ def _cluster(graph: nx.DiGraph) -> Cluster:
     for name in standbys:
         spec(name)
     return Cluster(graph.graph["name"], graph, tuple(nodes), tuple(parties))
-
-
-def _check_reach(cluster: Cluster) -> None:
-    """Refuse a network in which nodes that communicate cannot reach each other."""
-    everyone = [node.name for node in cluster.nodes]
-    servers = [party.server.name for party in cluster.parties]
-    centres = [(p.server.name, [worker.name for worker in p.workers]) for p in cluster.parties]
-    centres += [(node.name, servers) for node in cluster.global_servers]
-    centres += [(cluster.scheduler.name, everyone)]
-    for standby in cluster.standbys:
-        centres.append((standby.name, [cluster.stood_by(standby).name, *servers]))
-    graph = cluster.graph
-    parts = nx.strongly_connected_components(graph)  # within one, every node reaches every other
-    part_of = {node: number for number, part in enumerate(parts) for node in part}
-    astray = _at_routers_of_others(graph)
-    for centre, others in centres:
-        for other in others:
-            if part_of[other] == part_of[centre]:
-                if not astray.isdisjoint((other, centre)):
-                    _check_route(cluster, other, centre)
-                    _check_route(cluster, centre, other)
-                continue
-            if not nx.has_path(graph, other, centre):
-                refuse(f"{other} cannot reach {centre}: there is no path of edges")
-            refuse(f"{centre} cannot reach {other}: there is no path of edges")
-
-
-def _at_routers_of_others(graph: nx.DiGraph) -> set[str]:
-    """Return the nodes beside a router of another party which passes on nothing of strangers."""
-    closed = {node for node, data in graph.nodes(data=True) if data.get("transit") is False}
-    party = graph.nodes(data="party")
-    beside = ((node, each) for each in closed for node in graph.pred[each] if node not in closed)
-    return {node for node, each in beside if party[node] != party[each]}
-
-
-def _check_route(cluster: Cluster, source: str, target: str) -> None:
-    try:
-        cluster.route(source, target)
-    except KeyError:
-        refuse(
-            f"{source} cannot reach {target}: on the way are routers of other parties with "
-            "transit: false; attach it to a router of its own party"
-        )
