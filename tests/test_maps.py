@@ -110,6 +110,14 @@ def test_a_file_of_the_topology_zoo(tmp_path: Path) -> None:
     assert again.nodes == cluster.nodes
 
 
+def test_cities_keep_apart_by_name() -> None:
+    """Also where one is called as another would be with its number."""
+    graph = ring(4)
+    nx.set_node_attributes(graph, dict(enumerate(["A", "A", "A 1", "B"])), "label")
+    cluster = read(graph, fill=GIGABIT | {"delay_ms": 5}, attach={"parties": "all"})
+    assert [party.name for party in cluster.parties] == ["A 0", "A 1_", "A 1", "B"]
+
+
 def test_the_same_map_in_graphml(tmp_path: Path) -> None:
     plain = nx.parse_gml(ZOO_GML.replace("graph [", "graph [ multigraph 1"), label="id")
     for _, data in plain.nodes(data=True):

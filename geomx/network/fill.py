@@ -137,10 +137,16 @@ def _names(graph: nx.Graph) -> dict[Any, str]:
         for number, (node, data) in enumerate(graph.nodes(data=True))
     }
     often = Counter(given.values())
-    return {
-        node: name if often[name] == 1 else f"{name} {node}".replace("/", "-")
-        for node, name in given.items()
-    }
+    taken = {name for name, times in often.items() if times == 1}
+    names = {}
+    for node, label in given.items():
+        names[node] = label
+        if often[label] > 1:
+            names[node] = f"{label} {node}".replace("/", "-")
+            while names[node] in taken:
+                names[node] += "_"
+            taken.add(names[node])
+    return names
 
 
 def _places(graph: nx.Graph) -> dict[Any, Place]:
