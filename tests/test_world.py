@@ -278,6 +278,20 @@ def test_sites_stand_for_their_routers(act: Build) -> None:
     assert seen == [7, len(read_network(short_form(1, 1)).graph.edges), seen[1]]
 
 
+def test_attributes_of_an_edge_may_be_merged(act: Build) -> None:
+    seen: list[float] = []
+
+    def program(world: World) -> None:
+        world.wan.edges["party0", "party0/wan"] |= {"bandwidth_mbps": 7, "delay_ms": 3}
+        data = world.wan.edges["party0", "party0/wan"]
+        seen.extend((world.wan.mbps("party0", "party0/wan"), data["delay_ms"]))
+        with pytest.raises(TypeError, match="can be set, not replaced"):
+            world.wan.edges["party0", "party0/wan"] = {"bandwidth_mbps": 8}  # type: ignore[assignment]
+
+    act(program)
+    assert seen == [7, 3]
+
+
 def test_what_the_world_does_not_know_is_refused(act: Build) -> None:
     def program(world: World) -> None:
         with pytest.raises(ValueError, match=r"every_s=0: must be 0\.001 or more"):

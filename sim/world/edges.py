@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from networkx.classes.reportviews import OutEdgeView
@@ -39,6 +39,11 @@ class EdgeData(dict[str, Any]):
     def update(self, *given: Any, **more: Any) -> None:
         """Change several attributes at once."""
         self._change(self._edge, dict(*given, **more))
+
+    def __ior__(self, given: Any) -> Self:  # type: ignore[override, misc]
+        """Change several attributes at once."""
+        self.update(given)
+        return self
 
     def keep(self, values: Mapping[str, Any]) -> None:
         """Store values that are in force already."""
@@ -79,6 +84,19 @@ class WanEdges(OutEdgeView):  # type: ignore[misc]  # networkx has no types
             raise KeyError(str(error)) from None
         data: EdgeData = self._adjdict[source][target]
         return data
+
+    def __setitem__(self, edge: Edge, data: EdgeData) -> None:
+        """Accept the attributes that an edge has, as ``|=`` assigns them.
+
+        Args:
+            edge: Where it begins and ends.
+            data: Its attributes.
+
+        Raises:
+            TypeError: They are others.
+        """
+        if data is not self[edge]:
+            raise TypeError("attributes of an edge can be set, not replaced")
 
 
 def checked(edge: Edge, values: Mapping[str, Any]) -> dict[str, Any]:
