@@ -69,13 +69,15 @@ def test_a_cut_delays_a_push_by_its_duration(act: Build, cut_at: float) -> None:
     assert longer == pytest.approx(1.7, rel=0.01)
 
 
-@pytest.mark.parametrize(("weight", "share"), [(1.0, 0.5), (3.0, 0.25)])
+@pytest.mark.parametrize(
+    ("weight", "control", "share"), [(1.0, None, 0.5), (3.0, None, 0.25), (1.0, "cubic", 0.5)]
+)
 def test_background_traffic_slows_training_as_max_min_says(
-    act: Build, weight: float, share: float
+    act: Build, weight: float, control: str | None, share: float
 ) -> None:
     def background(world: World) -> Process:
         while True:
-            yield world.wan.transfer("party0", "hub", 1e9, weight=weight)
+            yield world.wan.transfer("party0", "hub", 1e9, weight=weight, congestion=control)
 
     only = short_form(1, mbps=80, delay_ms=0)
     push = 10_000_000

@@ -332,6 +332,7 @@ class Fabric {
   void FollowSchedules(Time now);  // time has passed until `now`
   void Limit(net::EdgeId edge, double bytes_per_s, Time now);
   void CarryFormerWay(std::uint32_t link, const std::vector<net::EdgeId>& path);
+  net::ConnectionOptions ConnectionOf(const TransferOptions& transfer) const;
   void Open(const Action& action, Time now);
   void Sent(TransferId id, Time now);        // its last byte has left
   void Transferred(const Action& action);    // it has arrived

@@ -8,17 +8,6 @@
 namespace geomx {
 namespace {
 
-net::ConnectionOptions ConnectionOf(const TransferOptions& transfer) {
-  net::ConnectionOptions options = net::LaneOptions(transfer.link, Lane::kReliable);
-  options.weight *= transfer.weight;
-  options.priority_class = transfer.priority_class;
-  if (transfer.pace < net::kInfinity) {
-    options.ramp.window_limit = net::kInfinity;
-    options.ramp.rate_limit = transfer.pace * options.efficiency;
-  }
-  return options;
-}
-
 Carried Total(const LinkStats& stats) {
   Carried bytes{.control = static_cast<double>(stats.control_bytes)};
   for (const Traffic& traffic : stats.data) bytes.data += static_cast<double>(traffic.bytes);
@@ -26,6 +15,23 @@ Carried Total(const LinkStats& stats) {
 }
 
 }  // namespace
+
+// Its share is relative to training's connections, so it depends on round trips as theirs do.
+net::ConnectionOptions Fabric::ConnectionOf(const TransferOptions& transfer) const {
+  const net::LinkOptions& link = transfer.link;
+  net::ConnectionOptions options = net::LaneOptions(link, Lane::kReliable);
+  options.weight *= transfer.weight;
+  const net::Congestion usual = links_.empty() ? link.congestion : links_.front().options.congestion;
+  if (usual != link.congestion) {
+    options.weight *= net::SharingWeight(usual, link.rtt) / net::SharingWeight(link.congestion, link.rtt);
+  }
+  options.priority_class = transfer.priority_class;
+  if (transfer.pace < net::kInfinity) {
+    options.ramp.window_limit = net::kInfinity;
+    options.ramp.rate_limit = transfer.pace * options.efficiency;
+  }
+  return options;
+}
 
 // ---- edges and links ---------------------------------------------------------------------------
 

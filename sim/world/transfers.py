@@ -47,7 +47,7 @@ class Transfer(simpy.Event):
         source: Name of the sending node.
         target: Name of the receiving node.
         size_bytes: Size, without headers of TCP and IP.
-        weight: Share of an edge, relative to a connection of training.
+        weight: Share of an edge, relative to a connection of training with its round trip.
         priority: Above 0 before training, below 0 after it.
         mbps: Rate of a transfer at a constant rate, in Mbit/s with headers; None for TCP.
         congestion: Congestion control of its TCP; None for that of training.

@@ -231,7 +231,7 @@ class Wan(WanReadings):
             source: Name of a node of the graph, or of a site.
             target: Likewise.
             size_bytes: Size, without headers of TCP and IP.
-            weight: Share of an edge, relative to a connection of training.
+            weight: Share of an edge, relative to a connection of training with its round trip.
             priority: 0 shares with training; a higher one goes first on every edge, a lower one
                 takes what training leaves.
             mbps: At most this rate, headers included, without TCP's window; None: TCP.
