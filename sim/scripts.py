@@ -187,7 +187,7 @@ def simulate_script(
         GeomxError: No worker can continue.
     """
     if experiment.faults.continues:
-        remedy = "must be stop where a script is simulated"
+        remedy = "must be stop or wait where a script is simulated"
         raise ConfigError("faults.on_loss", experiment.faults.on_loss, remedy)
     experiment = replace(
         experiment, workload=script_workload.of(command), numerics=True, iterations=0, mode="sim"

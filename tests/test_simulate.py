@@ -445,7 +445,7 @@ def test_a_program_waits_in_a_simulated_script_and_pauses_it(
 
 
 def test_a_lost_node_ends_a_simulated_script(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"faults\.on_loss=continue: must be stop"):
+    with pytest.raises(ConfigError, match=r"faults\.on_loss=continue: must be stop or wait"):
         simulated(tmp_path, "", "faults.on_loss=continue")
 
 
