@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import geomx
-from geomx.calibrate import kineto
+from geomx.calibrate import kineto, sites
 from geomx.cli.main import main
 from geomx.errors import ConfigError
 from geomx.network.files import read_network
@@ -259,6 +259,17 @@ def test_results_of_iperf3_become_a_network(tmp_path: Path) -> None:
     assert len(cluster.workers) == 4
 
 
+def test_slow_paths_keep_their_bandwidth(tmp_path: Path) -> None:
+    path, out = tmp_path / "a.json", tmp_path / "network.yaml"
+    sites = ["--site", "x=a", "--site", "y=b", "--output", str(out)]
+    for mbps in (0.03, 0.25, 3.33):
+        path.write_text(json.dumps(iperf3_result("a", "b", mbps, 600_000)))
+        assert main(["import", "iperf3", str(path), *sites]) == 0
+        edges = read_network(out).graph.edges
+        found = edges["x", "x/wan"]["bandwidth_mbps"]
+        assert found == pytest.approx(mbps / PAYLOAD_SHARE, rel=0.005)
+
+
 @pytest.mark.slow
 def test_results_that_do_not_make_a_network_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -347,3 +358,21 @@ def test_latencies_of_aws_become_a_network(
     path.write_text("[1]")
     assert main([*words, "--hub", "us-east-1"]) == 2
     assert "is no output of aws ec2" in capsys.readouterr().err
+
+
+def test_a_way_on_which_datagrams_are_blocked_counts_as_one_without_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = {
+        "measure": {"rtt_s": 0.04, "rtt_spread": 0.0, "mbps": 20.0, "loss": 1.0},
+        "share": {"mbps": 30.0},
+    }
+    monkeypatch.setattr(sites, "greet", lambda probe: None)
+    monkeypatch.setattr(sites, "ask", lambda probe, order, target: answers[order])
+    access = {"uplink_mbps": 10, "downlink_mbps": 10}
+    given = {"name": "hub", **access}, {"east": {"workers": 1, **access}}
+    cluster = read_network({"central": given[0], "parties": given[1], "delay_ms": 20})
+    with pytest.warns(UserWarning, match="no datagram from a:1 came to b:2; UDP is blocked"):
+        found = sites.survey(["hub=a:1", "east=b:2"], cluster)
+    network = read_network(sites.network_of(found, cluster))
+    assert {data["loss"] for _, _, data in network.graph.edges(data=True)} == {0.0}

@@ -8,9 +8,10 @@ the link does; therefore each site in turn then sends to all others at once, and
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from geomx.calibrate.probe import Way, address_of, ask, greet
@@ -91,9 +92,14 @@ def _sites_of(cluster: Cluster) -> list[str]:
 
 def _way(source: str, target: str) -> Way:
     try:
-        return Way(**ask(source, "measure", target))
+        way = Way(**ask(source, "measure", target))
     except TypeError as error:
         raise GeomxError(f"the probe at {source} runs another version of geomx: {error}") from error
+    if way.loss < 1:
+        return way
+    told = f"no datagram from {source} came to {target}; UDP is blocked, perhaps"
+    warnings.warn(f"{told}: the loss of that way counts as 0", stacklevel=2)
+    return replace(way, loss=0.0)
 
 
 def _at_once(ways: Sequence[tuple[str, str]]) -> float:
@@ -138,7 +144,8 @@ def short_form(
     wanted = list(dict.fromkeys([hub, *speeds]))
 
     def mbps(payload: float) -> float:
-        return round(payload / PAYLOAD_SHARE, 1)
+        link = payload / PAYLOAD_SHARE
+        return round(link, 1) if link >= 10 else float(f"{link:.3g}")
 
     def site(name: str) -> dict[str, Any]:
         up = [way.mbps for (source, _), way in found.ways.items() if source == name]
