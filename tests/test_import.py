@@ -270,6 +270,16 @@ def test_slow_paths_keep_their_bandwidth(tmp_path: Path) -> None:
         assert found == pytest.approx(mbps / PAYLOAD_SHARE, rel=0.005)
 
 
+def test_an_earlier_file_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "a.json", tmp_path / "network.yaml"
+    path.write_text(json.dumps(iperf3_result("a", "b", 5, 600)))
+    out.write_text("mine")
+    words = [str(path), "--site", "x=a", "--site", "y=b", "--output", str(out)]
+    assert main(["import", "iperf3", *words]) == 0
+    assert (tmp_path / "network-1.yaml").read_text() == "mine"
+    assert "network.yaml was there already" in capsys.readouterr().out.replace("\n", "")
+
+
 @pytest.mark.slow
 def test_results_that_do_not_make_a_network_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -283,6 +293,7 @@ def test_results_that_do_not_make_a_network_are_refused(
         (iperf3_result("a", "d", 1, 1), [], "is between a and d: name both, --site NAME=a"),
         (iperf3_result("a", "b", 1, 1, protocol="UDP"), [], "is of UDP"),
         ({"error": "unable to connect"}, [], "iperf3 says 'unable to connect'"),
+        (iperf3_result("a", "b", 0, 1), [], "has no bandwidth: nothing was received"),
         ({"start": {}}, [], "is no result of iperf3 --client HOST --json"),
         (good, ["--workers", "0"], "--workers=0: must be at least 1"),
         (good, ["--site", "=c"], "must be NAME=HOST"),
@@ -350,6 +361,9 @@ def test_latencies_of_aws_become_a_network(
     }  # fmt: skip
     cluster = read_network(out)
     assert [party.name for party in cluster.parties] == ["ap-south-1", "eu-west-2"]
+    for mbps in ("-5", "nan", "1e12"):
+        assert main([*words, "--mbps", mbps, "--hub", "us-east-1"]) == 2
+        assert f"--mbps={float(mbps)}: must be at least" in capsys.readouterr().err
     assert main([*words, "--hub", "us-west-1"]) == 2
     assert "must be a region of" in capsys.readouterr().err
     path.write_text(json.dumps({"DataResponses": answers[:2]}))

@@ -57,7 +57,7 @@ def _way(pair: Pair, mbps: Mapping[Pair, float], rtt_s: Mapping[Pair, float]) ->
             remedy = f"lacks a {what} between {pair[0]} and {pair[1]}, in either direction"
             raise ConfigError("iperf3", "the files", remedy)
     rtt = min(figure for each in (pair, back) if (figure := rtt_s.get(each)) is not None)
-    return Way(rtt_s=rtt, rtt_spread=0.0, mbps=mbps.get(pair) or mbps[back], loss=0.0)
+    return Way(rtt_s=rtt, rtt_spread=0.0, mbps=mbps[pair if pair in mbps else back], loss=0.0)
 
 
 def _iperf3(path: Path, sites: Mapping[str, str]) -> tuple[Pair, float, list[float]]:
@@ -78,6 +78,8 @@ def _iperf3(path: Path, sites: Mapping[str, str]) -> tuple[Pair, float, list[flo
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         remedy = "is no result of iperf3 --client HOST --json"
         raise ConfigError("iperf3", path, remedy) from error
+    if not rate > 0:
+        raise ConfigError("iperf3", path, "has no bandwidth: nothing was received")
     here, there = (sites.get(host) for host in hosts)
     there = there or sites.get(called)
     if here is None or there is None or here == there:

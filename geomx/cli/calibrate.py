@@ -57,19 +57,23 @@ def main(arguments: Sequence[str]) -> None:
         header = (
             "# Written by `geomx calibrate`; use it as network=FILE. See docs/calibration.md.\n"
         )
-        _keep(output / NETWORK)
+        keep(output / NETWORK)
         calibrate.write(network_of(found, experiment.cluster), output / NETWORK, header)
         show(f"network={output / NETWORK}")
     content = calibrate.run(experiment)
-    _keep(output / COSTS)
+    keep(output / COSTS)
     calibrate.write(content, output / COSTS)
     show(calibrate.table(content))
     show(f"costs={output / COSTS}")
 
 
-def _keep(file: Path) -> None:
-    """Give the file of an earlier calibration another name, and tell it."""
-    if not file.exists():
+def keep(file: Path) -> None:
+    """Give an earlier file of the name that is to be written another name, and tell it.
+
+    Args:
+        file: The file to be written.
+    """
+    if not file.is_file() or file.is_symlink():  # such as /dev/stdout
         return
     names = (file.with_name(f"{file.stem}-{number}{file.suffix}") for number in count(1))
     free = next(each for each in names if not each.exists())

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from geomx import calibrate
 from geomx.calibrate import kineto, records
+from geomx.cli.calibrate import keep
 from geomx.errors import ConfigError
+from geomx.network.validators import LEAST_MBPS, MOST_MBPS
 from geomx.terminal.output import show
 
 HEADER = "# Written by `geomx import {}`; use it as {}.\n"
@@ -70,6 +72,9 @@ def main(options: argparse.Namespace) -> None:
         use = WORKLOAD
     elif options.workers < 1:
         raise ConfigError("--workers", options.workers, "must be at least 1")
+    elif options.kind == "aws-latency" and not LEAST_MBPS <= options.mbps <= MOST_MBPS:
+        remedy = f"must be at least {LEAST_MBPS:f} and at most {MOST_MBPS:,.0f}"
+        raise ConfigError("--mbps", options.mbps, remedy)
     elif options.kind == "iperf3":
         sites = _sites(options.site)
         hub = next(iter(sites.values()))
@@ -77,6 +82,7 @@ def main(options: argparse.Namespace) -> None:
     else:
         given = options.latencies, options.hub, options.mbps, options.workers
         content = records.of_aws(*given)
+    keep(options.output)
     calibrate.write(content, options.output, HEADER.format(options.kind, use))
     show(use.replace("FILE", str(options.output)))
 
