@@ -149,6 +149,29 @@ def test_examples_work_in_both_modes(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "mine",
+    [
+        ["sync=new_sync", "sync.steps=2"],
+        ["sync=outer", "sync.h=2", "sync.outer_lr=1", "sync.momentum=0"],
+    ],
+    ids=["new_sync", "outer"],
+)
+def test_local_steps_go_on_without_a_lost_worker(
+    mine: list[str], installed: Path, tmp_path: Path
+) -> None:
+    """The sum of the party's parameters then stands for all of its workers, as hfa's does."""
+    words = ["workload=tiny", "network=two_parties", "iterations=12", "evaluate_every=12"]
+    words += ["faults.on_loss=continue", "scenario=[{at_iteration: 5, kill: beijing/worker1}]"]
+    hfa = ["sync=hfa", "sync.k1=2", "sync.k2=1"]
+    known = geomx.run([*words, *hfa, f"hydra.run.dir={tmp_path / 'hfa'}"])
+    made = geomx.run([*words, *mine, f"hydra.run.dir={tmp_path / 'mine'}"])
+    assert made.summary["participation"] == known.summary["participation"]
+    for name, value in known.parameters().items():
+        assert made.parameters()[name] == pytest.approx(value, abs=1e-5)
+
+
+@pytest.mark.slow
 def test_examples_own_tests_pass(installed: Path) -> None:
     """Without those of geomx's laws, which are tested above."""
     files = [str(EXAMPLES / name / f"test_{name}.py") for name in (*PURE, "kinds")]

@@ -22,6 +22,13 @@ class PartySync(Protocol):
     Two methods are optional: ``initial(shard, value)`` receives the initial values before the first
     push, and ``answer(shard, value)`` receives the global server's answer and returns the value for
     the workers.
+
+    With ``faults.on_loss=continue`` a sum may lack workers that were lost. The attribute
+    ``makes_up = True`` asks for sums that are scaled up to all of the party's workers, as sums of
+    parameters must be; by default, global servers scale what is sent. Two further methods are then
+    optional: ``members(present, all)`` is told how many workers are present, and
+    ``party_rounds(rounds)`` returns the number of the party's rounds that lead to so many global
+    rounds.
     """
 
     def complete(

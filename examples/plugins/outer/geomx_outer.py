@@ -48,6 +48,8 @@ class OuterConfig:
 class Moves:
     """State of a local server: the model that its workers started from, by shard."""
 
+    makes_up = True  # sums that lack lost workers are scaled up to those of all, as `share` expects
+
     def __init__(self, share: float) -> None:
         self.share = np.float32(share)  # fraction of all workers in this party
         self.common: dict[tuple[int, int], np.ndarray] = {}
