@@ -385,6 +385,8 @@ def test_a_sum_is_no_model(network: Build, tiny: Workload, simulate: Build) -> N
         ({"alpha": 1.5}, {}, "sync.alpha"),
         ({"local_momentum": 1.0}, {}, "sync.local_momentum"),
         ({"delay": 0}, {}, "sync.delay"),
+        ({"delay": 2**21}, {}, "sync.delay"),
+        ({"local_delay": 2**21}, {}, "sync.local_delay"),
         ({}, {"on_loss": "continue"}, "faults.on_loss.*halos keeps a model at each party"),
     ],
 )

@@ -48,13 +48,13 @@ class HalosConfig:
     """Learning rate of one worker's change; null: (1 - local_momentum) / workers per party."""
     local_momentum: Annotated[float, Interval(ge=0, lt=1)] = 0.0
     """Delayed Nesterov momentum of the parties' models."""
-    local_delay: Annotated[int, Ge(1), Unit("updates")] = 4
+    local_delay: Annotated[int, Interval(ge=1, le=2**20), Unit("updates")] = 4
     """Updates of a party's model per update of its momentum."""
     outer_lr: Annotated[float | None, Gt(0)] = None
     """Learning rate of one party's move; null: (1 - outer_momentum) / parties."""
     outer_momentum: Annotated[float, Interval(ge=0, lt=1)] = 0.5
     """Delayed Nesterov momentum of the global model."""
-    delay: Annotated[int, Ge(1), Unit("updates")] = 2
+    delay: Annotated[int, Interval(ge=1, le=2**20), Unit("updates")] = 2
     """Updates of the global model per update of its momentum."""
 
 
