@@ -94,7 +94,8 @@ def changed(base: type, **members: Any) -> Any:
         return lambda self, *given: answer(*given) if callable(answer) else answer
 
     plain = ("exchange", "together", "staleness_bound", "coordinator", "whole", "linear")
-    plain += ("survives_holes", "stage", "in_every_slice", "changes", "togethr")
+    plain += ("survives_holes", "stage", "in_every_slice", "changes", "togethr", "makesup")
+    plain += ("makes_up", "besteffort")
     bodies = {n: value if n in plain else method(value) for n, value in members.items()}
     return type(base.__name__, (base,), bodies)()
 
@@ -466,6 +467,11 @@ def test_both_modes_have_the_same_errors(
         (geomx.WorkerSync, {"after_stepp": True}, "did you mean after_step of a WorkerSync"),
         (geomx.WorkerSync, {"finished": True, "finish": 1, "reports": 1}, ""),
         (geomx.Placement, {"servers": 3}, ""),
+        (geomx.PartySync, {"makesup": True}, "did you mean makes_up of a PartySync"),
+        (geomx.PartySync, {"partyrounds": 1}, "did you mean party_rounds of a PartySync"),
+        (geomx.PartySync, {"makes_up": True, "members": 1, "party_rounds": 1}, ""),
+        (geomx.Coordinator, {"on_members": []}, "did you mean on_member of a Coordinator"),
+        (geomx.Slicer, {"besteffort": True}, "did you mean best_effort of a Slicer"),
     ],
 )
 def test_misspelt_names_are_refused(noun: type, names: Any, words: str) -> None:

@@ -22,14 +22,16 @@ from geomx.plugin.rounds import RoundPolicy
 
 _ALIKE = 0.88  # similarity of difflib: one letter added, omitted or swapped in eight or more
 _OPTIONAL_METHODS = {
-    "PartySync": ("initial", "answer"),
-    "Coordinator": ("next_timeout", "on_timeout"),
+    "PartySync": ("initial", "answer", "members", "party_rounds"),
+    "Coordinator": ("next_timeout", "on_timeout", "on_member"),
     "Codec": ("residual_norm", "settle"),
     "RoundPolicy": ("takes", "weigh"),
 }
 _OPTIONAL_ATTRIBUTES = {
     "Codec": ("in_every_slice", "linear", "stage"),
+    "PartySync": ("makes_up",),
     "RoundPolicy": ("relative",),
+    "Slicer": ("best_effort",),
 }
 
 

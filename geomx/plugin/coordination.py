@@ -19,6 +19,8 @@ class Coordinator(Protocol):
     geomx sets its attribute ``seed`` to the experiment's seed. It can also act without a report, by
     two optional methods: ``next_timeout()`` returns the time of its next action, in seconds of its
     clock, or None, and ``on_timeout(now_s)`` is called then and returns messages like `on_report`.
+    With ``faults.on_loss=continue``, the optional ``on_member(node, back, now_s)`` hears of workers
+    that are lost or back, and returns messages likewise.
     """
 
     def on_report(
