@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import geomx
+from geomx.config.compose import compose
 from geomx.errors import ConfigError, PluginError
 from geomx.limits import rules
 from geomx.plugin.registry import Registry
@@ -175,6 +176,17 @@ def test_parameters_have_the_names_of_the_command_line() -> None:
     )
 
 
+def test_parameters_have_the_options_of_workload_and_network(tmp_path: Path) -> None:
+    """As given: two runs that differ by one of them can be told apart."""
+    words = ["workload=tiny", "workload.learning_rate=0.25", "network=two_parties"]
+    words += ["network.delay_ms=40", "faults.on_loss=continue"]
+    experiment, _ = compose([*words, f"hydra.run.dir={tmp_path / 'run'}"])
+    values = parameters(experiment)
+    assert values["workload.learning_rate"] == 0.25
+    assert (values["network.delay_ms"], values["faults.on_loss"]) == ("40", "continue")
+    assert not any(name.startswith("hydra") for name in values)
+
+
 def test_an_unknown_tracker_and_one_listed_twice_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"track.*boards.*tensorboard"):
         geomx.run("workload=tiny", "+track=[boards]")
@@ -261,6 +273,7 @@ class Server:
     def __init__(self, stage: str = "", created_meanwhile: bool = False) -> None:
         self.stage, self.created_meanwhile = stage, created_meanwhile
         self.sent: list[tuple[int, int]] = []
+        self.names: list[str] = []
         self.entities = SimpleNamespace(Param=lambda *about: about, Metric=lambda *about: about)
 
     def get_experiment_by_name(self, name: str) -> Any:
@@ -276,6 +289,7 @@ class Server:
         return SimpleNamespace(info=SimpleNamespace(run_id="run"))
 
     def log_batch(self, run: str, metrics: Sequence[Any] = (), params: Sequence[Any] = ()) -> None:
+        self.names += [name for name, _ in params]
         self.sent.append((len(params), len(metrics)))
 
 
@@ -291,12 +305,13 @@ def test_a_deleted_experiment_of_mlflow_is_refused() -> None:
 
 def test_mlflow_gets_no_more_at_once_than_it_takes(tmp_path: Path) -> None:
     server = Server()
-    parameters = {f"option{number}": number for number in range(250)}
+    parameters = {f"option{number}": number for number in range(249)} | {"a&b (c)": 1}
     run = mlflow._Run(
         server, server, "7", TrackedRun("fsa", "sim", tmp_path, 0.0, parameters), False
     )
     run.scalars({f"value{number}": 0.5 for number in range(450)}, 0, 1.0)
     assert server.sent == [(100, 0), (100, 0), (50, 0), (0, 200), (0, 200), (0, 50)]
+    assert server.names[-1] == "a_b _c_"  # of the characters that it takes
 
 
 def records(log: Path) -> bytes:

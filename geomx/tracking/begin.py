@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from geomx.experiment.experiment import Experiment
@@ -13,6 +13,8 @@ from geomx.tracking.following import Following
 
 LEFT_OUT = ("accel", "words", "costs")
 """Parts of the header that are listed otherwise, or are no parameters."""
+NO_PARAMETERS = ("hydra", "track")
+"""Groups of overrides that do not concern what is run."""
 
 
 def begin(recorder: Recorder, experiment: Experiment) -> None:
@@ -40,11 +42,26 @@ def begin(recorder: Recorder, experiment: Experiment) -> None:
 
 
 def parameters(experiment: Experiment) -> dict[str, Any]:
-    """Return the options of an experiment by dotted name, as on the command line where they are."""
+    """Return the options of an experiment by dotted name, as on the command line where they are.
+
+    Of groups of options that a run always has (``network``, ``tcp``, ``faults`` and so on), those
+    that were given.
+    """
     header = {name: value for name, value in experiment.header().items() if name not in LEFT_OUT}
     header["accel"] = ",".join(name for name, _ in experiment.selection.accel)
     options = {f"accel.{name}": values for name, values in experiment.selection.accel}
-    return dict(_flat({**header, **options}))
+    workload = {f"workload.{name}": value for name, value in experiment.workload_options.items()}
+    return {**_given(experiment.overrides), **dict(_flat({**workload, **header, **options}))}
+
+
+def _given(overrides: Sequence[str]) -> dict[str, str]:
+    """Return the overrides that set an option of the experiment within a group, by its name."""
+    words = [override.lstrip("+").partition("=") for override in overrides]
+    return {
+        name: value
+        for name, _, value in words
+        if "." in name and name.split(".")[0] not in NO_PARAMETERS
+    }
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

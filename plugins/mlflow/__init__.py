@@ -6,6 +6,7 @@ values are those of the run after its creation, virtual in a simulation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ LONGEST = 6000
 """Characters of a parameter's value, the limit of MLflow."""
 MOST = 100
 """Parameters that MLflow takes in one request."""
+REFUSED = re.compile(r"[^\w.\- :/]")
+"""Characters that MLflow takes in no name."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class _Run(Tracker):
         made = client.create_run(experiment, began_ms, tags, f"{run.name} ({run.mode})")
         self._id: str = made.info.run_id
         parameters = [
-            self._entities.Param(name, str(value)[:LONGEST])
+            self._entities.Param(REFUSED.sub("_", name), str(value)[:LONGEST])
             for name, value in run.parameters.items()
         ]
         for first in range(0, len(parameters), MOST):
