@@ -53,6 +53,13 @@ class Side:
         return True, total
 
 
+class Closes:
+    def closes_at(
+        self, shard: Any, contributions: Any, awaited: Any, before_s: Any, now_s: float
+    ) -> Any:
+        return None
+
+
 class Moves:
     def update(self, weight: Any, gradient: Any, learning_rate: float) -> Any:
         return weight - learning_rate * gradient
@@ -95,7 +102,7 @@ def changed(base: type, **members: Any) -> Any:
 
     plain = ("exchange", "together", "staleness_bound", "coordinator", "whole", "linear")
     plain += ("survives_holes", "stage", "in_every_slice", "changes", "togethr", "makesup")
-    plain += ("makes_up", "besteffort")
+    plain += ("makes_up", "relative", "besteffort")
     bodies = {n: value if n in plain else method(value) for n, value in members.items()}
     return type(base.__name__, (base,), bodies)()
 
@@ -512,6 +519,19 @@ def test_misspelt_names_of_parts_are_refused_when_they_are_returned() -> None:
     side = policy(party_policy=changed(Side, initiall=1))()
     with pytest.raises(PluginError, match="did you mean initial of a PartySync"):
         CheckedPolicy(side, "accel bad").party_policy(None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(1, "True or False, not 1"), (np.True_, "not numpy's")]
+)
+def test_attributes_of_parts_are_truth_values_of_python(value: object, words: str) -> None:
+    """The core reads them, and has no other word for what is wrong."""
+    checked = CheckedPolicy(policy(party_policy=changed(Side, makes_up=value))(), "sync bad")
+    with pytest.raises(PluginError, match=f"^sync bad: Side.makes_up must be .*{words}"):
+        checked.party_policy(None, None)  # type: ignore[arg-type]
+    checked = CheckedPolicy(policy(round_policy=changed(Closes, relative=value))(), "sync bad")
+    with pytest.raises(PluginError, match=f"^sync bad: Closes.relative must be .*{words}"):
+        checked.round_policy(None)  # type: ignore[arg-type]
 
 
 def test_a_worker_that_is_told_its_steps_must_say_where_it_continues() -> None:

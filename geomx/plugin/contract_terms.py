@@ -262,6 +262,7 @@ class Held:
             wanted = "a RoundPolicy, a Native or None"
             raise self.broken(method, wanted, answer, RoundPolicy)
         check_names(self.label, RoundPolicy, answer)
+        Held(answer, self.label).promise("relative", getattr(answer, "relative", True))
         return answer
 
     def site(self, method: str, answer: Any, hosts: Sequence[NodeSpec], where: str) -> Site:

@@ -161,6 +161,7 @@ class CheckedPolicy(SyncPolicy):
             wanted = "a PartySync, a Native or None"
             raise held.broken("party_policy()", wanted, answer, PartySync)
         check_names(held.label, PartySync, answer)
+        Held(answer, held.label).promise("makes_up", getattr(answer, "makes_up", False))
         return answer
 
     def round_policy(self, cluster: Cluster) -> Native | RoundPolicy | None:
