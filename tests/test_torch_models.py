@@ -325,6 +325,37 @@ def test_a_layer_that_is_never_used_is_unchanged_with_every_option(
             assert stayed == name.startswith("never"), (name, seed)
 
 
+@pytest.mark.usefixtures("party_of_one")
+@pytest.mark.parametrize("name", ["momentum", "adamw"])
+def test_layers_that_a_party_does_not_use_have_the_mean_under_ddp(name: str, seed: int) -> None:
+    """DDP alone leaves them without a gradient, and parties would end with different models."""
+    make, steps = OPTIMIZERS[name], 7
+    inputs, targets = data(seed)
+    net = Branches()
+    optimizer = make(net.parameters())
+    for step in range(steps):
+        optimizer.zero_grad()
+        sum(loss_of(net, inputs, targets, step, rank, 2) / 2 for rank in range(2)).backward()
+        optimizer.step()
+    expected = [value.numpy() for value in net.state_dict().values()]
+
+    def body(store: kv.KVStore) -> list[np.ndarray]:
+        net = Branches()
+        hook = geomx.torch.PartyHook(net, store)
+        ddp: Any = torch.nn.parallel.DistributedDataParallel(net, find_unused_parameters=True)
+        ddp.register_comm_hook(hook, geomx.torch.PartyHook.average)
+        optimizer = make(net.parameters())
+        for step in range(steps):
+            optimizer.zero_grad()
+            loss_of(ddp, inputs, targets, step, hook.rank, hook.processes).backward()
+            optimizer.step()
+        hook.close()
+        return [value.numpy().copy() for value in net.state_dict().values()]
+
+    for values in everyone(body, {"east": 1, "west": 1}):
+        assert_same(values, expected, NEAR)
+
+
 # ---- clipping ----
 
 

@@ -86,6 +86,7 @@ class PartyHook:
         dist.broadcast(place, 0, group=self._inside)
         party, self._parties = place.tolist()
         self._held: list[_Bucket] = []  # in a simulation, those that were pushed
+        self._means: list[tuple[torch.Tensor, torch.Tensor]] = []  # of the current backward pass
         self.rank = party * self._here + dist.get_rank()
         self.processes = self._parties * self._here
 
@@ -136,6 +137,9 @@ class PartyHook:
         keys = [state._keys[id(parameter)] for parameter in bucket.parameters()]
         pieces = list(zip(keys, bucket.gradients(), strict=True))
         here = _Bucket(buffer, pieces, bucket.index() == 0, done)
+        state._means += zip(bucket.parameters(), bucket.gradients(), strict=True)
+        if bucket.is_last():
+            state._give_means()
         if state._store is not None and state._store.member.virtual:
             state._take_in_order(here, bucket.is_last())
             return done
@@ -154,6 +158,25 @@ class PartyHook:
 
         state._send.submit(_reporting, done, buffer, send)
         return done
+
+    def _give_means(self) -> None:
+        """After the backward pass, give parameters that no process of this party used their mean.
+
+        Other parties may have used them. DDP (`find_unused_parameters`) leaves their ``grad`` as it
+        is, None: so parties would end with different models.
+        """
+        means, self._means = self._means, []
+        if self._parties == 1 or torch._C._current_graph_task_id() < 0:
+            return
+        engine = torch.autograd.Variable._execution_engine
+
+        def give() -> None:
+            for parameter, mean in means:
+                if parameter.grad is None and mean.any():
+                    parameter.grad = mean.to(parameter.dtype, copy=True)
+
+        # DDP queues its own callback after this one, and has to be done before.
+        engine.queue_callback(lambda: engine.queue_callback(give))
 
     def _push(self, bucket: "_Bucket") -> None:
         """As the leader, push the party's mean of a bucket."""
