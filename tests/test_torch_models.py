@@ -20,6 +20,7 @@ from geomx.errors import GeomxError
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
 import geomx.torch
+from tests.test_leaving import each as on_two_workers
 from tests.torch_laws import (
     CLASSES,
     FEATURES,
@@ -490,3 +491,15 @@ def test_parameters_may_be_views_of_one_tensor(name: str, seed: int) -> None:
 
     for values in everyone(body, {"east": 1}):
         assert_same(values, alone(OPTIMIZERS[name], seed), NEAR)
+
+
+@pytest.mark.usefixtures("party_of_one")
+def test_a_group_of_processes_is_refused_as_it_does_not_leave_in_step() -> None:
+    def body(store: kv.KVStore) -> bool:
+        hook = geomx.torch.PartyHook(network(), store)
+        with pytest.raises(GeomxError, match=r"worker0 cannot leave the job: .* leave in step"):
+            store.leave()
+        hook.close()
+        return store.leaving
+
+    assert on_two_workers(body, ("fsa", {})) == [False, False]

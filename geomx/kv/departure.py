@@ -29,13 +29,17 @@ class Departure:
         """Let the worker leave.
 
         Raises:
-            GeomxError: The others would not continue.
+            GeomxError: The others would not continue, or the worker is a group of processes.
         """
-        if not self._member.may_leave:
+        why = ""
+        if not self._member.spec.faults.continues:
+            why = "the job has no faults.on_loss=continue"
+        elif not self._member.may_leave:
             sync, _ = self._member.spec.sync
             why = f"sync={sync} plans the steps of all workers"
-            if not self._member.spec.faults.continues:
-                why = "the job has no faults.on_loss=continue"
+        elif self._member.grouped:
+            why = "the processes of a group (geomx.torch.PartyHook) do not leave in step"
+        if why:
             raise GeomxError(f"{self._member.node.name} cannot leave the job: {why}")
         self.asked = True
 

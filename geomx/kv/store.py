@@ -292,7 +292,7 @@ class KVStore(ManyKeys):
         The next step then ends the script with `geomx.errors.Left`; a `rhythm` ends after it.
 
         Raises:
-            GeomxError: The others would not continue.
+            GeomxError: The others would not continue, or the worker is a group of processes.
         """
         self._departure.ask()
 

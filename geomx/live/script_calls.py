@@ -32,12 +32,14 @@ class ScriptCalls:
         steps: Local steps that were begun, where the script's store or optimizer tells.
         made: Local steps that were made, where an optimizer or a hook counts them; None: none does.
         virtual: Whether the run is simulated.
+        grouped: Whether the worker is a group of processes, of which this one talks for all.
         on_evaluated: Records the script's own evaluations; None: there is no record.
         record: Notes the script's steps; None: nothing is noted.
         thread: The thread that trains: the last one to declare or push a tensor; None: none has.
     """
 
     virtual = False
+    grouped = False
     loop: _core.Loop
     steps: int
     made: int | None = None

@@ -76,7 +76,7 @@ class PartyHook:
             self._store = store or kv.create()
             if self._store.member.late or self._store.rounds:
                 raise GeomxError(NO_WEIGHTS)
-            self._store.member.on_leave = _end
+            self._store.member.on_leave, self._store.member.grouped = _end, True
             self._steps = _checked_steps(self._store)
             self._exchange = claimed(self._store, copy=True)
             place[0], place[1] = self._store.global_rank, self._store.num_all_workers
