@@ -497,3 +497,26 @@ def test_states_of_servers_and_changed_options_are_as_documented(tmp_path: Path)
     done = flat(tmp_path, STATES)
     assert done.returncode == 0, done.stderr
     assert "refused: learning_rate of the optimizer was changed from 0.1 to 0.01" in done.stdout
+
+
+BETWEEN_KEYS = """
+import time
+import mxnet as mx
+store = mx.kv.create('dist_sync')
+store.init(0, mx.nd.ones(2))
+if store.is_master_worker:
+    time.sleep(2)  # its settings are handed in after a second, and the job begins
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=1))
+store.init(1, mx.nd.full(2, 3))
+out = [mx.nd.zeros(2), mx.nd.zeros(2)]
+store.push([0, 1], [mx.nd.ones(2)] * 2)
+store.pull([0, 1], out=out)
+print("values", *(each.asnumpy().tolist() for each in out))
+"""
+
+
+@pytest.mark.slow
+def test_a_master_that_trains_may_take_its_time_between_keys(tmp_path: Path) -> None:
+    done = flat(tmp_path, BETWEEN_KEYS)
+    assert done.returncode == 0, done.stderr
+    assert "values [-1.0, -1.0] [1.0, 1.0]" in done.stdout

@@ -132,7 +132,7 @@ class Membership:
             self._last = time.monotonic()
             first = not self._pending
             self._pending.append((key, value, dtype))
-            if self._told:
+            if self._told and self.outside:
                 self._hand_in()
             elif first:
                 threading.Thread(target=self._when_quiet, daemon=True).start()
