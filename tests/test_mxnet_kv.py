@@ -181,6 +181,16 @@ def test_invalid_calls_are_refused(alone: KVStore) -> None:
         alone.set_optimizer(mx.optimizer.AdaDelta())
 
 
+def test_a_key_that_is_listed_twice_has_one_contribution(alone: KVStore) -> None:
+    """As in MXNet, which adds up all values that a push gives a key."""
+    alone.set_optimizer(mx.optimizer.SGD(learning_rate=1, momentum=0.5))
+    alone.init([3, 5], [mx.nd.zeros(2)] * 2)
+    one, out = mx.nd.ones(2), [mx.nd.zeros(2), mx.nd.zeros(2)]
+    alone.push([3, 5, 3], [one, one, [one, one]])
+    alone.pull([3, 3], out=out)
+    assert [array.asnumpy().tolist() for array in out] == [[-3, -3]] * 2
+
+
 def test_one_store_holds_the_arrays_of_one_framework() -> None:
     store = kv.create()
     store.init(0, np.zeros(2))

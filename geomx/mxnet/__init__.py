@@ -29,7 +29,7 @@ with without_collections():
     from geomx.kv import store as kv
     from geomx.kv.ending import at_end
     from geomx.kv.keys import Entry
-    from geomx.kv.values import Key, devices, pairs
+    from geomx.kv.values import Key, contributions, devices, pairs
     from geomx.live.mxnet_exchange import EngineExchange
     from geomx.live.sync_steps import SyncSteps
     from geomx.mxnet.arrays import (
@@ -94,7 +94,7 @@ class KVStore(mx.kvstore.KVStore):
             GeomxError: Options of the optimizer were changed after `set_optimizer`; a key was never
                 initialised, or a shape differs.
         """
-        for each, values in pairs(key, value):
+        for each, values in contributions(key, value):
             entry, arrays = self._entry(each, values)
             if self._told is not None:
                 self._told.check(entry.key)
