@@ -191,6 +191,44 @@ def test_a_key_that_is_listed_twice_has_one_contribution(alone: KVStore) -> None
     assert [array.asnumpy().tolist() for array in out] == [[-3, -3]] * 2
 
 
+def test_arrays_of_mxnets_numpy_move_like_others(alone: KVStore) -> None:
+    alone.init(["w", "b"], [mx.np.ones((2, 3)), mx.np.zeros(3)])
+    alone.push(["w", "b"], [[mx.np.ones((2, 3)), mx.np.ones((2, 3))], mx.np.arange(3)])
+    weight, half = mx.np.zeros((2, 3)), mx.np.zeros(3, dtype="float16")
+    alone.pull(["w", "b"], out=[weight, half])
+    assert (weight.asnumpy() == 2).all()
+    assert np.array_equal(half.asnumpy(), [0, 1, 2])
+    for _ in (rhythm := alone.rhythm(2)):
+        weight += 1
+        rhythm.exchange({"w": weight, "b": half})
+    assert (weight.asnumpy() == 4).all()
+
+
+def test_gluon_trains_with_mxnets_numpy(alone: KVStore) -> None:
+    mx.npx.set_np()
+    try:
+        alone.init(7, mx.np.array(3.0))
+        alone.pushpull(7, mx.np.array(2.0), out=(scalar := mx.np.array(0.0)))
+        assert (scalar.item(), scalar.shape) == (2.0, ())
+        ends = []
+        for store in (None, alone):
+            net = mx.gluon.nn.Dense(1, in_units=3)
+            net.initialize(mx.init.One())
+            trainer = mx.gluon.Trainer(
+                net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=store
+            )
+            for _ in range(3):
+                with mx.autograd.record():
+                    loss = (net(mx.np.ones((4, 3))) ** 2).sum()
+                loss.backward()
+                trainer.step(4)
+            ends.append([each.data().asnumpy() for each in net.collect_params().values()])
+    finally:
+        mx.npx.reset_np()
+    for value, wanted in zip(*ends, strict=True):
+        assert np.allclose(value, wanted)
+
+
 def test_one_store_holds_the_arrays_of_one_framework() -> None:
     store = kv.create()
     store.init(0, np.zeros(2))

@@ -86,7 +86,7 @@ class EngineExchange:
         """See `Exchange.push`."""
         self._check()
         slot = self._slots[key]
-        array.copyto(slot.leaving.array)
+        _classic(array).copyto(slot.leaving.array)
         # The push reads `arriving`, so that the engine executes it after earlier pulls.
         self._engine.push(
             key, slot.leaving.data, slot.elements, slot.leaving.handle, slot.arriving.handle,
@@ -101,7 +101,7 @@ class EngineExchange:
         arriving = slot.arriving
         self._engine.pull(key, slot.round, arriving.data, slot.elements, arriving.handle, priority)
         for target in out:
-            arriving.array.copyto(target)
+            arriving.array.copyto(_classic(target))
 
     def wait(self, key: int) -> float:
         """See `Exchange.wait`."""
@@ -135,3 +135,12 @@ class EngineExchange:
         failure = self._loop.failure()
         if failure is not None:
             raise NodeLost(*failure)
+
+
+def _classic(array: Any) -> Any:
+    """Return an array of ``mx.nd`` or ``mx.np`` as the former, with the same memory.
+
+    Operators of ``mx.nd`` take no others, and their arrays have a dimension at least.
+    """
+    there = array.as_nd_ndarray()
+    return there if there.shape else there.reshape((1,))

@@ -50,14 +50,14 @@ def check(key: Key, array: Any) -> Any:
         array: The value.
 
     Returns:
-        `array`.
+        `array`; an array of ``mx.np`` as one of ``mx.nd`` with the same memory.
 
     Raises:
         GeomxError: It is not.
     """
     if not isinstance(array, mx.nd.NDArray):
         raise GeomxError(f"key {key!r}: {type(array).__name__} is not an array of MXNet")
-    return array
+    return array.as_nd_ndarray()
 
 
 def dense(key: Key, array: Any) -> Any:
@@ -73,7 +73,8 @@ def dense(key: Key, array: Any) -> Any:
     Raises:
         GeomxError: It is not an array of MXNet.
     """
-    return array if check(key, array).stype == "default" else array.tostype("default")
+    array = check(key, array)
+    return array if array.stype == "default" else array.tostype("default")
 
 
 def initial(key: Key, array: Any) -> np.ndarray[Any, Any]:
