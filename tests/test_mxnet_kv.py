@@ -191,6 +191,25 @@ def test_a_key_that_is_listed_twice_has_one_contribution(alone: KVStore) -> None
     assert [array.asnumpy().tolist() for array in out] == [[-3, -3]] * 2
 
 
+def test_arrays_of_several_devices_are_added_on_one(
+    alone: KVStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MXNet's operators read arrays of one device only, where devices are GPUs."""
+    places, add = [], mx.nd.add_n
+
+    def added(*terms: mx.nd.NDArray) -> mx.nd.NDArray:
+        places.append({term.context for term in terms})
+        return add(*terms)
+
+    monkeypatch.setattr(mx.nd, "add_n", added)
+    alone.init(0, mx.nd.zeros(2))
+    alone.push(0, [mx.nd.ones(2, ctx=mx.cpu(number)) for number in (1, 0, 2)])
+    out = mx.nd.zeros(2)
+    alone.pull(0, out=out)
+    assert (out.asnumpy() == 3).all()
+    assert places == [{mx.cpu(1)}]
+
+
 def test_arrays_of_mxnets_numpy_move_like_others(alone: KVStore) -> None:
     alone.init(["w", "b"], [mx.np.ones((2, 3)), mx.np.zeros(3)])
     alone.push(["w", "b"], [[mx.np.ones((2, 3)), mx.np.ones((2, 3))], mx.np.arange(3)])

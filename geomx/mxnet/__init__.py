@@ -33,6 +33,7 @@ with without_collections():
     from geomx.live.mxnet_exchange import EngineExchange
     from geomx.live.sync_steps import SyncSteps
     from geomx.mxnet.arrays import (
+        added,
         check,
         dense,
         fill,
@@ -99,7 +100,7 @@ class KVStore(mx.kvstore.KVStore):
             if self._told is not None:
                 self._told.check(entry.key)
             arrays = [dense(each, array) for array in arrays]
-            total = arrays[0] if len(arrays) == 1 else mx.nd.add_n(*arrays)
+            total = arrays[0] if len(arrays) == 1 else added(arrays)
             self._store.send(entry, total, priority)
 
     @store_call

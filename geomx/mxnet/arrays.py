@@ -77,6 +77,16 @@ def dense(key: Key, array: Any) -> Any:
     return array if array.stype == "default" else array.tostype("default")
 
 
+def added(arrays: list[Any]) -> Any:
+    """Add up arrays of several devices, on that of the first, since operators read only one's.
+
+    Args:
+        arrays: Dense arrays of one shape.
+    """
+    here = arrays[0].context
+    return mx.nd.add_n(*(array.as_in_context(here) for array in arrays))
+
+
 def initial(key: Key, array: Any) -> np.ndarray[Any, Any]:
     """Copy a parameter to the host, even while a forward pass uses it.
 
