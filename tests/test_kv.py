@@ -367,6 +367,7 @@ ZIP = r"gradient_compression=zip: no such type; .*2bit, .*bsc, .*none"
         ([("twobit", {"threshold": 0.5})], {"type": "2bit", "threshold": 0.5}, ""),
         ([("twobit", {})], {"type": "2bit", "threshold": 0.5}, r"accel\.twobit\.threshold=0\.5"),
         ([("bisparse", {"ratio": 0.02})], {"type": "bsc", "threshold": 0.02}, ""),
+        ([("bisparse", {})], {"type": "bsc", "rato": 0.02}, r"rato=0\.02: .* mean ratio\?"),
         ([("fp16", {})], {"type": "none"}, "which runs with accel fp16: launch it without"),
         (
             [],

@@ -26,7 +26,7 @@ def check_compression(member: Member, params: Mapping[str, Any]) -> None:
         params: ``type`` and its options: an accelerator's, or MXNet's and GeoMX's.
 
     Raises:
-        ConfigError: It does not; the message has the overrides to launch it with.
+        ConfigError: It does not, or there is no such option; the message has the overrides.
     """
     wanted = dict(params)
     kind = str(wanted.pop("type", None))
@@ -41,7 +41,10 @@ def check_compression(member: Member, params: Mapping[str, Any]) -> None:
         remedy = f"compression is a setting of the job: launch it with {' '.join(overrides)}"
         raise ConfigError(_KEY, kind, remedy)
     for option, value in wanted.items():
-        if chosen[name].get(option, value) != value:
+        if option not in chosen[name]:
+            known = near(option, chosen[name])
+            raise ConfigError(f"accel.{name}.{option}", value, f"no such option; {known}")
+        if chosen[name][option] != value:
             remedy = f"the job runs with {chosen[name][option]}; launch it with this override"
             raise ConfigError(f"accel.{name}.{option}", value, remedy)
 
