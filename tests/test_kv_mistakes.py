@@ -104,6 +104,8 @@ def test_tensors_of_other_frameworks_are_checked_too(alone: kv.KVStore) -> None:
     wrong = torch.full((2,), 2**24 + 1, dtype=torch.int64)
     with pytest.raises(GeomxError, match="16777217 of int64 would be rounded"):
         alone.init("w", wrong)
+    with pytest.raises(GeomxError, match=r"Parameter: .* require gradient, use tensor.detach"):
+        alone.init("w", torch.nn.Parameter(torch.ones(2)))
     alone.init("w", torch.ones(2))
     alone.push("w", torch.full((2,), 300.0))
     for dtype, fits in [(torch.int8, False), (torch.int16, True), (torch.bfloat16, True)]:

@@ -76,13 +76,18 @@ def look_at(value: Any) -> Tensor:
         value: The tensor.
 
     Raises:
-        GeomxError: It is on a device for which this build has no kernels.
+        GeomxError: It is on a device for which this build has no kernels, or its framework does not
+            give its memory away.
     """
     if hasattr(value, "__dlpack__"):
         kind, number = value.__dlpack_device__()
         stage = _stage(f"cuda:{number}") if int(kind) == _CUDA else None
         # The producer makes the given stream wait until the memory is ready.
-        capsule = value.__dlpack__() if stage is None else value.__dlpack__(stream=stage.stream)
+        given = {} if stage is None else {"stream": stage.stream}
+        try:
+            capsule = value.__dlpack__(**given)
+        except BufferError as error:  # PyTorch's parameters, for example
+            raise GeomxError(f"{type(value).__name__}: {error}") from error
         kind, number, address, shape, type_, strides = _core.describe_tensor(capsule)
         if kind not in (*_HOST, _CUDA):
             raise GeomxError(
