@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -433,6 +434,20 @@ def test_comparisons_have_signed_errors_and_the_largest_difference(tmp_path: Pat
     assert comparison["accuracy"]["final"]["relative_error"] is None
     assert comparison["parameters"]["max_relative_difference"] == pytest.approx(0.2)
     json.dumps(comparison, allow_nan=False)
+
+
+@pytest.mark.parametrize("diverged", [math.nan, math.inf])
+def test_what_has_diverged_has_no_error(diverged: float, tmp_path: Path) -> None:
+    runs = []
+    for name, weight in (("sim", diverged), ("live", 1.0)):
+        recorder = Recorder(tmp_path / name, header(mode=name), render=render)
+        recorder.iteration("a/worker0", "a", 0, 0.0, 0.5, 0.1, 1.0, diverged, 8)
+        recorder.parameters({"a": np.ones(2), "w": np.array([weight, 0.0], np.float32)})
+        runs.append(recorder.finish(1.0, 1, 1.0))
+    comparison = compare(*runs)
+    assert comparison["loss"]["final"]["relative_error"] is None
+    assert comparison["parameters"]["max_relative_difference"] is None
+    assert "nan" not in text(comparison_table(comparison))
 
 
 def test_comparing_different_models_names_the_tensors(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def compare(sim: Results, live: Results) -> dict[str, Any]:
 
 def _error(sim: float | None, live: float | None) -> dict[str, float | None]:
     error: float | None = None
-    if sim is not None and live is not None:
+    if sim is not None and live is not None and math.isfinite(sim - live):
         error = 0.0 if sim == live else (sim - live) / live if live else None
     return {"sim": sim, "live": live, "relative_error": error}
 
@@ -58,7 +59,8 @@ def _parameter_difference(
     mismatch = [name for name in names if shapes[0].get(name) != shapes[1].get(name)]
     difference: float | None = None
     if names and not mismatch:
-        difference = max(_relative(sim[name], live[name]) for name in names)
+        found = [_relative(sim[name], live[name]) for name in names]
+        difference = max(found) if all(map(math.isfinite, found)) else None
     return {"max_relative_difference": difference, "mismatch": mismatch, "tensors": len(names)}
 
 
