@@ -90,3 +90,11 @@ def test_what_is_no_run_and_a_port_that_is_taken_are_refused(
     (recorder.directory / "links.csv").unlink()
     with pytest.raises(urllib.error.HTTPError, match="503"):
         get(served)
+
+
+def test_a_scripts_page_tells_no_end(tmp_path: Path) -> None:
+    """How many steps it makes is known at its end."""
+    recorder = Recorder(tmp_path, header(iterations=0, script={"command": "python train.py"}))
+    step(recorder, 0)
+    step(recorder, 1)
+    assert "Under way: 2 iterations have been reached, " in page_of(tmp_path)

@@ -54,7 +54,9 @@ def _told(results: Results) -> str:
     """Return what is said of a run that has not ended."""
     steps = 1 + max((row["iteration"] for row in results.iterations), default=-1)
     silent_s = max(0.0, time.time() - (results.directory / "iterations.csv").stat().st_mtime)
-    told = f"Under way: {steps:,} of {results.summary['iterations']:,} iterations have been reached"
+    count = results.summary["iterations"]  # 0: of a script, whose end is not known
+    reached = f"{steps:,} of {count:,}" if count else f"{steps:,}"
+    told = f"Under way: {reached} iterations have been reached"
     told += f", the last step ended {silent_s:.0f} s ago"
     if silent_s > LONG_S:
         told += "; if nothing follows, its processes were killed"
