@@ -24,6 +24,7 @@ from geomx.options.schema import PlanOptions, Root, RuntimeOptions, SimOptions, 
 from geomx.plugin import native_options
 from geomx.plugin.hookspecs import hookimpl
 from geomx.plugin.registry import Registry
+from geomx.results.tables import costs_note
 from geomx.runner import execute
 from tests.laws import registry_with
 
@@ -326,3 +327,14 @@ def test_the_parts_of_a_plugin_are_derived_from_its_hooks() -> None:
             assert (simulated == OWN) == (folder / "sim.py").exists(), plugin.name
         else:
             assert (simulated, live) == ("", "")
+
+
+def test_a_costs_file_that_tells_no_machine_is_not_said_to_be_measured_on_one(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("send_message_s: 1.0e-5\n")
+    experiment, _ = compose(["workload=tiny", f"costs={file}"], directory=tmp_path / "run")
+    told = experiment.header()["costs"]
+    assert told["measured"] == {"machine": "", "cores": 0, "date": ""}
+    assert costs_note({"mode": "sim", "costs": told}) == f"Endpoint costs come from {file}."

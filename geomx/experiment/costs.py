@@ -12,7 +12,7 @@ from typing import Any
 
 from geomx.errors import ConfigError
 from geomx.network.files import load
-from geomx.options.costs import SHIPPED_SOURCE, Costs, DeviceCosts, Figures
+from geomx.options.costs import SHIPPED_SOURCE, Costs, DeviceCosts, Figures, Measured
 from geomx.options.named_costs import DEFAULT_GPU, named_costs
 from geomx.options.parsing import build_options
 from geomx.workload import Layer, Workload
@@ -121,7 +121,8 @@ def read_costs(path: Path) -> dict[str, Any]:
     if not isinstance(content, Mapping):
         raise ConfigError("costs", path, "must hold a table; `geomx calibrate` writes one")
     build_options(Costs, content, "costs")
-    return {**content, "source": str(path)}
+    measured = {**dataclasses.asdict(Measured()), **content.get("measured", {})}  # or nowhere
+    return {**content, "measured": measured, "source": str(path)}
 
 
 def warn_of_foreign_costs(costs: Costs, version: str, here: bool) -> None:
@@ -139,8 +140,8 @@ def warn_of_foreign_costs(costs: Costs, version: str, here: bool) -> None:
         differs.append(f"geomx {measured.geomx}, this is {version}")
     if here and (measured.machine, measured.cores) != this_machine():
         name, cores = this_machine()
-        told = f"{measured.machine or 'an unknown machine'} with {measured.cores} cores"
-        differs.append(f"{told}, this is {name} with {cores}")
+        told = f"{measured.machine} with {measured.cores} cores" if measured.machine else ""
+        differs.append(f"{told or 'an unknown machine'}, this is {name} with {cores}")
     if differs:
         told = "; ".join(differs)
         remedy = "`geomx calibrate` measures again"

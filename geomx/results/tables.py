@@ -56,7 +56,8 @@ def costs_note(summary: Summary) -> str:
     if not costs or summary.get("mode") != "sim":
         return ""
     source, measured, basis = costs["source"], costs["measured"], costs.get("basis")
-    where = f"{measured['machine']} with {measured['cores']} cores" if measured else ""
+    known = measured and measured["machine"]
+    where = f"{measured['machine']} with {measured['cores']} cores" if known else ""
     told = {
         "shipped": f"Endpoint costs are geomx's defaults, measured on {where}; "
         "geomx calibrate measures yours.",
@@ -64,8 +65,9 @@ def costs_note(summary: Summary) -> str:
         "given": "Endpoint costs were given by hand; geomx calibrate measures them.",
     }
     since = f", {measured['date'][:10]}" if measured and measured["date"] else ""
+    on = f", measured on {where}{since}" if known else ""
     told["cpu"] = told["shipped"]
-    note = told.get(source, f"Endpoint costs come from {source}, measured on {where}{since}.")
+    note = told.get(source, f"Endpoint costs come from {source}{on}.")
     if basis and source != "none":
         note = f"Endpoint costs are those of costs={source}: {basis}."
     note = _dominance(summary) + note
