@@ -47,6 +47,19 @@ def test_words_for_a_pipe_that_nobody_reads_end_in_silence(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("command", ["plan", "launch", "simulate", "compat", "explain"])
+def test_every_command_knows_the_short_flag_for_help(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = []
+    for flag in ("-h", "--help"):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([command, flag])
+        assert ended.value.code == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] and shown[0].startswith(f"usage: geomx {command}")
+
+
 @pytest.mark.parametrize(
     ("folder", "sentence"),
     [

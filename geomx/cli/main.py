@@ -215,7 +215,7 @@ def _wants_help(arguments: Sequence[str]) -> bool:
     if arguments[0] == "calibrate":  # it parses by itself
         return False
     own = takewhile("--".__ne__, arguments[:2] if arguments[0] == "compat" else arguments)
-    return "--help" in own
+    return not HELP_FLAGS.isdisjoint(own)
 
 
 def _parser(arguments: Sequence[str]) -> Parser:
