@@ -389,6 +389,12 @@ def test_edges_have_names() -> None:
     assert edge_name(("a", "b")) == "the link a → b"
 
 
+def test_names_of_nodes_may_contain_the_word_before_a_receiver() -> None:
+    for name in ("west/server", "way to go/server"):
+        span = trace.Span("hub/server", "hub", f"value to {name}", "send", 0.0, 1.0, {})
+        assert span.receiver == name
+
+
 def test_sites_are_drawn_at_their_coordinates() -> None:
     places = {
         "hub": (10.0, 50.0),

@@ -43,7 +43,7 @@ class Span(NamedTuple):
     @property
     def receiver(self) -> str:
         """The node to which a message is sent, of spans of the category ``send``."""
-        return self.name.rpartition(" to ")[2]
+        return self.name.partition(" to ")[2]
 
 
 class Counter(NamedTuple):
