@@ -132,6 +132,28 @@ def test_live_variants_run_one_at_a_time(
     assert used == [jobs]
 
 
+def test_variants_whose_preset_is_live_run_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[int] = []
+
+    def carried_out(variants: Any, jobs: int) -> Any:
+        used.append(jobs)
+        return iter(())
+
+    monkeypatch.setattr(study, "carry_out", carried_out)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 3)
+    (tmp_path / "experiment").mkdir()
+    for name, text in (("real", "mode: live"), ("other", "seed: 3")):
+        file = tmp_path / f"experiment/{name}.yaml"
+        file.write_text(f"# @package _global_\n{text}\n")
+    words = [*QUICK, f"hydra.searchpath=[file://{tmp_path}]"]
+    study.run([*words, asked("experiment=real")])
+    study.run([*words, asked("experiment=other")])
+    study.run([*words, asked("experiment=real mode=sim")])
+    assert used == [1, 3, 3]
+
+
 @pytest.mark.parametrize(
     ("words", "key"),
     [

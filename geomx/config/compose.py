@@ -112,6 +112,21 @@ def compose(
         return experiment, directory
 
 
+def configuration(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the values that overrides come to, by key; no experiment is built of them.
+
+    Args:
+        overrides: Overrides of the command line.
+
+    Raises:
+        ConfigError: They are refused.
+    """
+    registry = Registry.discover()
+    with _explained(overrides, registry):
+        _, config = _composed(overrides, registry)
+        return cast(dict[str, Any], OmegaConf.to_container(config))
+
+
 # Hydra's state is global to the process, but experiments may be composed in any thread. A child
 # process must not inherit the lock while a thread that it does not have holds it.
 _one_thread = threading.RLock()

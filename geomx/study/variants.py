@@ -40,6 +40,7 @@ from geomx.results.results import Results
 from geomx.results.words import key_of, of_one_run
 from geomx.runner import check, execute
 from geomx.study.names import folder_name, shown_name
+from geomx.study.presets import PRESET, mode_of
 from geomx.terminal.progress import progress, quiet
 from geomx.version import __version__
 
@@ -128,8 +129,8 @@ def conduct(experiment: Experiment, directory: Path) -> Comparison:
 
 def _mode(variant: Variant, mode: str) -> str:
     """Return the mode of a variant of a study with `mode`."""
-    said = {key_of(override): override.partition("=")[2] for override in variant.own}
-    return said.get("mode", mode)
+    chosen = {"mode", PRESET}.intersection(map(key_of, variant.own))
+    return mode_of(variant.overrides, mode) if chosen else mode
 
 
 def _warn_of_unreached(experiment: Experiment, variants: Sequence[Variant]) -> None:
