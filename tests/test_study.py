@@ -6,11 +6,13 @@ import csv
 import functools
 import html
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
 import xml.dom.minidom
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pytest
 
 from geomx.cli import main as cli
 from geomx.cli import runs
-from geomx.config import compose
+from geomx.config import compose, composition
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.options.schema import StudyOptions
@@ -152,6 +154,27 @@ def test_variants_whose_preset_is_live_run_one_at_a_time(
     study.run([*words, asked("experiment=other")])
     study.run([*words, asked("experiment=real mode=sim")])
     assert used == [1, 3, 3]
+
+
+class Dying:
+    """Ends the process that receives it."""
+
+    def __reduce__(self) -> Any:
+        return os._exit, (1,)
+
+
+def test_a_killed_process_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    dying: Any = Dying()
+    variants = [study.Variant((), (dying,), Path(name)) for name in ("a", "b")]
+    with pytest.raises(GeomxError, match=r"killed, perhaps as memory was full; .* is kept"):
+        list(study.carry_out(variants, 2))
+
+    def swept() -> None:
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(composition, "main", lambda *place: lambda job: swept)
+    with pytest.raises(GeomxError, match="run fewer at a time"):
+        composition.run_all(["-m"], [], lambda config: None)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from geomx.config.own_files import CONF, no_folder, searched
+from geomx.config.sweeps import killed_told
 from geomx.errors import ConfigError
 from geomx.plugin.registration import LISTS
 
@@ -230,13 +231,15 @@ def run_all(flags: Sequence[str], overrides: Sequence[str], job: Callable[[Any],
         job: Called with a configuration.
 
     Raises:
+        GeomxError: A process of joblib's was killed.
         HydraException: The overrides do not fit.
         Exception: Raised by `job`.
     """
     if not flags and is_one_run(overrides):
         run_once(overrides, job)
     else:
-        main(f"pkg://{CONF}", "config", VERSION_BASE)(job)()
+        with killed_told():
+            main(f"pkg://{CONF}", "config", VERSION_BASE)(job)()
 
 
 def run_once(overrides: Sequence[str], job: Callable[[Any], None]) -> None:

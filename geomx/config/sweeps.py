@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,22 @@ def noted(directory: Path, words: Sequence[str], plugins: Sequence[str]) -> Iter
     except Exception as error:
         refusals.leave(directory, error, one_line(error), words, plugins)
         raise
+
+
+@contextmanager
+def killed_told() -> Iterator[None]:
+    """Say in one sentence that a process of joblib's was killed in the block.
+
+    Raises:
+        GeomxError: One was, as the system does when memory is full.
+    """
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise GeomxError(
+            "a process that simulated was killed, perhaps as memory was full; what others have "
+            "finished is kept; run fewer at a time (study.jobs, plan.jobs, hydra.launcher.n_jobs)"
+        ) from error
 
 
 @contextmanager

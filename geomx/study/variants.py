@@ -22,6 +22,7 @@ from typing import Any
 
 from geomx.config.compose import compose
 from geomx.config.directories import A_RUN
+from geomx.config.sweeps import killed_told
 from geomx.errors import ConfigError, GeomxError
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.idle_plugins import PluginWarning
@@ -160,7 +161,8 @@ def carry_out(variants: Sequence[Variant], jobs: int) -> Iterator[tuple[Path, st
         jobs = 1
     work = Parallel(n_jobs=jobs, return_as="generator_unordered")
     home = Path.cwd() if jobs > 1 else None
-    yield from work(delayed(_run)(variant, home) for variant in variants)
+    with killed_told():
+        yield from work(delayed(_run)(variant, home) for variant in variants)
 
 
 def gather(directory: Path, overrides: Sequence[str]) -> Comparison | None:
