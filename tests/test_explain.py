@@ -331,6 +331,18 @@ def test_a_variant_of_a_study_in_a_file_is_explained(tmp_path: Path) -> None:
     assert "study=null" in change(content, "switched on")["command"]
 
 
+def test_a_run_that_began_with_the_state_of_another_is_explained(tmp_path: Path) -> None:
+    """Simulations begin anew, and sizes and times do not depend on it."""
+    run(words(tmp_path, 1000, 5, network(tmp_path)))
+    file = tmp_path / "run/summary.json"
+    summary = json.loads(file.read_text())
+    summary["words"] += ["mode=live", "resume=before"]
+    file.write_text(json.dumps(summary))
+    what_if = explain(tmp_path / "run").content["what_if"]
+    assert what_if["reason"] == "" and what_if["changes"]
+    assert not any("resume" in one["command"] for one in what_if["changes"])
+
+
 def test_trackers_do_not_follow_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But they do follow the printed commands, which are the user's."""
     followed: list[Path] = []

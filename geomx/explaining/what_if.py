@@ -164,6 +164,7 @@ def outcomes(
         override
         for override in _overrides(run, registry)
         if not of_one_run(override)
+        and key_of(override) != "resume"  # simulations begin anew
         and not (script and key_of(override).split(".")[0] == "workload")
     ]
     base = _replaced(kept, ("mode=sim", "numerics=false", *script))
