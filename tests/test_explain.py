@@ -331,6 +331,23 @@ def test_a_variant_of_a_study_in_a_file_is_explained(tmp_path: Path) -> None:
     assert "study=null" in change(content, "switched on")["command"]
 
 
+def test_a_preset_that_sets_values_of_its_network_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of changed networks contain them already."""
+    monkeypatch.chdir(tmp_path)
+    chosen = ["experiment=slow_wan", "accel=[]", "workload=tiny", "workload.learning_rate=0.1"]
+    content = explained(tmp_path, [*chosen, "iterations=6", "hydra.run.dir=run"])
+    assert content["what_if"]["reason"] == ""
+    others = [one for one in content["what_if"]["changes"] if "switched on" not in one["name"]]
+    assert others and not any(one["reason"] for one in others)
+    halved = shlex.split(change(content, "halved")["command"])[3:]
+    again = run([*halved, "hydra.run.dir=again"]).summary["seconds_per_iteration"]["mean"]
+    now_s = content["what_if"]["seconds_per_iteration"]
+    assert again == pytest.approx(change(content, "halved")["seconds_per_iteration"], rel=0.2)
+    assert again < now_s
+
+
 def test_a_run_that_began_with_the_state_of_another_is_explained(tmp_path: Path) -> None:
     """Simulations begin anew, and sizes and times do not depend on it."""
     run(words(tmp_path, 1000, 5, network(tmp_path)))

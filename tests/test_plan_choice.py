@@ -106,3 +106,15 @@ def test_a_search_prefers_what_reaches_a_target_that_the_baseline_misses() -> No
     losses = [_loss(judge, one) for one in (reached, slow, missed, baseline)]
     assert losses[:2] == [math.log(5.0), math.log(60.0)]
     assert all(loss is not None and loss > math.log(60.0) for loss in losses[2:])
+
+
+def test_one_party_alone_is_not_hindered_by_a_preset(tmp_path: Path) -> None:
+    """Which sets values of its own network, and how live runs emulate it."""
+    text = "# @package _global_\nnetwork: {delay_ms: 40}\nemulate: netns\n"
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment/mine.yaml").write_text(text)
+    words = ["experiment=mine", f"hydra.searchpath=[file://{tmp_path}]", "workload=tiny"]
+    words += ["numerics=false", "iterations=3", "plan.sync=[fsa]", "plan.accel=[]", "plan.jobs=1"]
+    plan = planning.make([*words, f"hydra.run.dir={tmp_path / 'plan'}"])
+    assert plan.content["alone"]["status"] == "ranked", plan.content["alone"]["reason"]
+    assert plan.content["simulator_error"]["source"].endswith("emulate=netns")

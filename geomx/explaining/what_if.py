@@ -29,6 +29,7 @@ from geomx.plugin.registry import Registry
 from geomx.results.files import write_network
 from geomx.results.results import Results
 from geomx.results.words import key_of, of_one_run
+from geomx.study.presets import network_alone
 from geomx.study.variants import Variant, carry_out
 from geomx.terminal.progress import progress
 
@@ -91,7 +92,7 @@ def changes(
         folder: Folder for the files of changed networks.
         registry: Source of the accelerators.
     """
-    networks = _Networks(evidence.graph, folder)
+    networks = _Networks(evidence.graph, folder, evidence.results)
     whole = sum(part.seconds for part in parts) or 1.0
     enough = WORTH_TRYING * whole
     limits: dict[Edge, float] = defaultdict(float)
@@ -216,7 +217,14 @@ def _overrides(run: Results, registry: Registry) -> list[str]:
     named = {*network_names(), *(plugin.name for plugin in registry.plugins("network"))}
     if all(word.partition("=")[2] in named for word in said if key_of(word) == "network"):
         return said
-    return _replaced(said, (f"network={(run.directory / 'network.json').resolve()}",))
+    return _replaced(said, _own_network(run))
+
+
+def _own_network(run: Results) -> tuple[str, ...]:
+    """Return overrides that choose the network of a run as it was used."""
+    file = (run.directory / "network.json").resolve()
+    words = [str(override) for override in run.summary.get("words", ())]
+    return network_alone(_replaced(words, ("network=",))[:-1], file)
 
 
 def _remedy(overrides: Sequence[str], reason: str) -> str:
@@ -249,8 +257,9 @@ def _replaced(overrides: Sequence[str], own: Sequence[str]) -> list[str]:
 class _Networks:
     """Files of the run's network with one change each."""
 
-    def __init__(self, graph: nx.DiGraph, folder: Path) -> None:
+    def __init__(self, graph: nx.DiGraph, folder: Path, run: Results) -> None:
         self._graph, self._folder = graph, folder
+        _, *self._alone = _own_network(run)
         for old in folder.glob("*.json"):  # of an earlier explanation
             old.unlink()
 
@@ -292,4 +301,4 @@ class _Networks:
         while path.exists():
             path = path.with_stem(f"{path.stem}_")
         write_network(path, graph)
-        return (f"network={path}",)
+        return (f"network={path}", *self._alone)

@@ -67,8 +67,7 @@ def make(overrides: Sequence[str], begun: Callable[[Path], None] = lambda direct
     if options.by == TO_ACCURACY and not base.numerics:
         remedy = "needs real gradients; without them only seconds_per_iteration is known"
         raise ConfigError("plan.by", options.by, remedy)
-    said = {key_of(override): override.partition("=")[2] for override in kept}
-    error = fidelity(options.fidelity, said.get("emulate", "shaper"))
+    error = fidelity(options.fidelity, base.emulate)
     space = Space(base, options, Registry.discover(), fixed)
     judge = Judge(base, kept, space, options, directory)
     judge.begin()
@@ -79,7 +78,7 @@ def make(overrides: Sequence[str], begun: Callable[[Path], None] = lambda direct
     else:
         search(space, judge, options, base.seed)
     judge.settle()
-    judge.compare_alone(strongest(base.cluster, directory))
+    judge.compare_alone(strongest(base.cluster, directory, kept))
     if options.live:
         judge.run_live()
     ranking = judge.ranking()

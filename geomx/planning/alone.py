@@ -6,14 +6,16 @@ beforehand, and its workers alone. A combination that is not faster gains nothin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import networkx as nx
 
 from geomx.cluster import Cluster, Party
-from geomx.planning.candidates import BASELINE, Candidate
+from geomx.planning.candidates import BASELINE, Candidate, replaced
 from geomx.results.files import write_network
+from geomx.study.presets import network_alone
 
 ROOT = "global_server"
 FOLDER = "alone"
@@ -26,18 +28,18 @@ class Alone(Candidate):
 
     Attributes:
         party: Its name.
-        network: The file of its network.
+        network: Overrides that choose its network.
         part: Its workers as a fraction of all workers, 0..1.
     """
 
     party: str = ""
-    network: str = ""
+    network: tuple[str, ...] = ()
     part: float = 1.0
 
     @property
     def overrides(self) -> tuple[str, ...]:
         """The overrides that select it."""
-        return (*super().overrides, f"network={self.network}")
+        return (*super().overrides, *self.network)
 
     @property
     def name(self) -> str:
@@ -55,12 +57,13 @@ class Alone(Candidate):
         return self.part
 
 
-def strongest(cluster: Cluster, directory: Path) -> Alone:
+def strongest(cluster: Cluster, directory: Path, overrides: Sequence[str] = ()) -> Alone:
     """Find the party with the most samples per second if every step waits for its slowest worker.
 
     Args:
         cluster: All parties.
         directory: Directory of the plan; the party's network is written to a folder there.
+        overrides: Overrides of the plan, perhaps with a preset that sets values of its network.
 
     Returns:
         That party alone.
@@ -70,7 +73,9 @@ def strongest(cluster: Cluster, directory: Path) -> Alone:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_network(path, without_wan(cluster, party))
     share = len(party.workers) / len(cluster.workers)
-    return Alone(BASELINE.sync, BASELINE.accel, (), party.name, str(path), share)
+    others = replaced(overrides, ["network="])[:-1]
+    chosen = network_alone(others, path)
+    return Alone(BASELINE.sync, BASELINE.accel, (), party.name, chosen, share)
 
 
 def without_wan(cluster: Cluster, party: Party) -> nx.DiGraph:
