@@ -111,7 +111,10 @@ void Server::TellBarrier() {
   }
   if (least == told_) return;
   for (const auto& [id, shard] : shards_) {
-    if (least > 0 && Workers(shard) > 0) return;
+    // A round that lacks its quorum is sent with what comes after the barrier.
+    const bool stays = early() && !shard.escalated && MayClose(shard) && MayCloseEarly(shard) &&
+                       shard.early->closes_at == kNever;
+    if (least > 0 && Workers(shard) > 0 && !stays) return;
   }
   told_ = least;
   for (const NodeId parent : node_.config().parents) {

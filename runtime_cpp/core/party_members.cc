@@ -29,7 +29,7 @@ void Server::CloseWithout(NodeId child, Time now) {
     std::erase(shard.waiting, child);
     Recheck(shard, now);
   }
-  if (PresentChildren() > 0) return;
+  if (PresentChildren() > 0) return TellBarrier();
   apart_ = true;
   told_ = 0;
   undecided_.clear();

@@ -166,6 +166,45 @@ TEST(TheLastRoundWaitsForAWorkerThatWasAtABarrier) {
   check::CheckNoErrors(run);
 }
 
+// The workers of a party that are left once the others have gone may all wait at a barrier.
+TEST(OthersDoNotWaitForAPartyWhoseWorkersHaveLeftOrWaitAtABarrier) {
+  std::vector<Rules> rules(2);
+  Pushing run(3, InParties(rules, {2, 1}));
+  run.Do(run.workers[0], [](Node& node, Time now) { node.worker().Barrier(now); });
+  run.PushOf(2, 4, true);
+  run.Drive(kSecond);
+  CHECK_EQ(run.Rounds(), 0u);
+  run.Do(run.workers[1], [](Node& node, Time now) { node.Leave(now); });
+  run.Drive(kSecond);
+  CHECK_EQ(run.Rounds(), 1u);
+  CHECK(run.Holds(2, 12));  // for all workers
+  check::CheckNoErrors(run);
+}
+
+// What is late after the last step of the others, and no quorum, is sent with what comes after the barrier.
+TEST(OthersDoNotWaitForAPartyAtABarrierWhoseRoundLacksTheQuorum) {
+  const auto come = [](Node& node, Time now) { node.worker().Barrier(now); };
+  std::vector<Rules> rules(2);
+  Pushing run(3, InParties(rules, {3, 1}));
+  for (const std::size_t worker : {0u, 1u, 3u}) run.PushOf(worker, 2);
+  run.Drive(2 * kSecond);
+  run.PushOf(2, 2);
+  run.PushOf(3, 2);
+  run.Drive(10 * kSecond);
+  CHECK_EQ(run.Rounds(), 1u);
+  for (std::size_t worker = 0; worker < 3; ++worker) run.Do(run.workers[worker], come);
+  run.Drive(kSecond);
+  CHECK_EQ(run.Rounds(), 2u);
+  CHECK(run.Holds(3, 8));  // for all workers
+  run.Do(run.workers[3], come);
+  run.Drive(kSecond);
+  CHECK_EQ(run.Count(Event::Kind::kBarrier), 4u);
+  for (std::size_t worker = 0; worker < 4; ++worker) run.PushOf(worker, 3);
+  run.Drive(2 * kSecond);
+  CHECK_EQ(run.Rounds(), 3u);
+  check::CheckNoErrors(run);
+}
+
 TEST(APartysRoundDoesNotWaitForAKilledWorker) {
   std::vector<Rules> rules(1);
   rules[0].deadline = 1000 * kSecond;
