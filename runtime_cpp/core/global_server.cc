@@ -75,7 +75,7 @@ void GlobalServer::ListWaits(Waits& waits) const {
 
 void GlobalServer::Exchange(Archive& archive) {
   ExchangeCommon(archive);
-  archive(obeys_);
+  archive(obeys_, agreeing_);
   ExchangeSpec(archive, optimizer_);
   archive.Entries(shards_, node_.config());
   for (auto& [id, shard] : shards_) ExchangeShard(archive, shard, optimizer_, id.first);
@@ -141,6 +141,7 @@ void GlobalServer::Welcome(NodeId party) {
   Await(party);
   node_.BeginAnew(party);
   for (auto& [id, shard] : shards_) {  // what it pushed before is not to be answered
+    shard.firsts.erase(party);
     if (early()) shard.early->Forget(party);
     const auto known = shard.parties.find(party);
     if (known != shard.parties.end()) known->second.caught_up = false;
@@ -164,6 +165,7 @@ void GlobalServer::OnWorkers(NodeId party, const Header& header, Time now) {
   }
   Welcome(party);
   if (header.key == 0) return;
+  agreeing_.insert(party);
   Admit(party, NextRound());
   Message answer = ControlMessage(Kind::kMembers, {}, Admitted(party));
   answer.header.key = header.key;
@@ -232,6 +234,7 @@ void GlobalServer::Request(NodeId peer, const Header& header, Shard& shard, Time
     shard.asked[peer] = header;
     AddWaiting(shard, peer);
     AnswerWaiting(shard, now);
+    AnswerSeldom(now);
   } else if (!shard.weights.has_value()) {
     AddWaiting(shard, peer);
   } else {
@@ -270,6 +273,7 @@ void GlobalServer::Obey(const std::string& text) {
 
 void GlobalServer::Push(NodeId peer, Header header, Shard& shard, Buffer value, Time now) {
   if (!Contribute(peer, header, shard, std::move(value), now)) return;
+  AnswerSeldom(now);
   if (!Complete(shard)) return CheckLeft(header.key, shard);
   times_.CameLast(PlaceOf(peer));
   Close(header, shard, now);
@@ -315,7 +319,7 @@ void GlobalServer::Close(Header header, Shard& shard, Time now) {
   const GradientSource from{merge_count, 0, (header.flags & kAbsent) != 0};
   std::vector<NodeId> present;  // filled where parties can be lost or late; otherwise all took part
   const bool some = config.continues || early();
-  if (some) present = early() ? TakeDue(shard) : Participants(shard.round);
+  if (some) present = early() ? TakeDue(shard) : Participants(shard, shard.round);
   const auto finish = [=, this, &shard](const std::shared_ptr<const Buffer>& answer, Time at) {
     const auto& targets = some ? present : node_.config().children;
     Finish(header, shard.round, from.merge_count, answer, targets, at);
@@ -325,7 +329,9 @@ void GlobalServer::Close(Header header, Shard& shard, Time now) {
   }
   const auto updated = [=, this, &shard](Time at) {
     finish(shard.weights.value(), at);
-    if (node_.config().continues) AnswerWaiting(shard, at);
+    if (!node_.config().continues) return;
+    AnswerWaiting(shard, at);
+    AnswerSeldom(at);
   };
   if (!early()) sum = node_.sums().Decoded(header, std::move(sum));
   if (Update(header, shard, std::move(sum), optimizer_, from, false)) {

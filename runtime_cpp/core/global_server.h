@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -69,6 +70,10 @@ class GlobalServer final : public ServerRole {
   // Sends the value, with the round to continue from, to parties that have come back and may have
   // it now.
   void AnswerWaiting(Shard& shard, Time now);
+  // The same where shards are pushed less often than others.
+  void AnswerSeldom(Time now) {
+    AdmitToSeldom(shards_, agreeing_, [=, this](Shard& shard) { AnswerWaiting(shard, now); });
+  }
   // Without common rounds, a party that comes back must not hold up the others: it continues at the
   // round of the slowest of them.
   Round CatchUp(NodeId child, Shard& shard);
@@ -119,6 +124,9 @@ class GlobalServer final : public ServerRole {
   FlatMap<ShardId, Shard, ShardHash> shards_;
   std::optional<OptimizerSpec> optimizer_;
   bool obeys_ = false;  // an instruction was given
+  // Parties that have come back and agree with other global servers on their first round. A tensor may have shards at
+  // several of these, after different rounds.
+  std::set<NodeId> agreeing_;
 };
 
 }  // namespace geomx

@@ -303,7 +303,7 @@ NodeStats Node::stats() const {
 }
 
 void Node::Exchange(Archive& archive) {
-  archive.Name("node 6");  // the number counts changes of what follows
+  archive.Name("node 7");  // the number counts changes of what follows
   archive.Name(state_.config.name);
   archive(state_.stats, state_.losses, state_.peers, incarnations_, start_due_, late_, membership_);
   archive.Name("flows");

@@ -11,6 +11,7 @@ void Server::OnMember(NodeId member, bool back, Time now) {
     ForgetLeft(member);
     ForgetBarrier(member);
     Await(member);
+    for (auto& [id, shard] : shards_) shard.firsts.erase(member);
     if (early()) ForgetPushes(member, now);
   } else {
     CloseWithout(member, now);

@@ -188,6 +188,7 @@ void Server::Push(NodeId peer, const Header& header, Shard& shard, Buffer value,
   if (early()) return PushEarly(peer, header, shard, std::move(value), now);
   if (shard.escalated) return FailRound(peer, header, shard.round + 1);
   if (!Contribute(peer, header, shard, std::move(value), now)) return;
+  AnswerSeldom(now);
   if (ServerRole::Complete(shard)) {
     times_.CameLast(PlaceOf(peer));
     return Close(header, shard, now);
@@ -262,7 +263,7 @@ void Server::Request(NodeId peer, const Header& header, Shard& shard, Time now) 
     const bool asked = !shard.waiting.empty();
     AddWaiting(shard, peer);
     if (early() && shard.escalated && IsReturning(peer)) NoteLack(peer, {header.key, header.shard}, now);
-    if (shard.value && !shard.stale) return AnswerWaiting(shard, now);
+    if (shard.value && !shard.stale) return AnswerWaiting(shard, now), AnswerSeldom(now);
     if (!undecided_.empty()) return;
     if (!asked || (first && !shard.terms.settled())) Ask(peer, header, shard);
     return;
@@ -381,11 +382,14 @@ void Server::Deliver(const Header& header, Shard& shard, std::shared_ptr<const B
     std::sort(some.begin(), some.end());
     for (const NodeId worker : some) Give(shard, worker);
   } else if (config.continues) {
-    some = Participants(shard.round);
+    some = Participants(shard, shard.round);
   }
   const bool all = !early() && !config.continues;
   SendResult(header, shard.round + shard.lead, config.quorum, shard.value, all ? config.children : some, now);
-  if (!all) AnswerWaiting(shard, now);
+  if (!all) {
+    AnswerWaiting(shard, now);
+    AnswerSeldom(now);
+  }
   if (early()) CloseIfDue(shard, now);
 }
 

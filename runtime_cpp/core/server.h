@@ -103,6 +103,10 @@ class Server final : public ServerRole {
   void OnAdmitted(NodeId parent, const Header& header);
   // Sends the value to workers that wait for it and may have it now.
   void AnswerWaiting(Shard& shard, Time now);
+  // The same where shards are pushed less often than others.
+  void AnswerSeldom(Time now) {
+    AdmitToSeldom(shards_, {}, [=, this](Shard& shard) { AnswerWaiting(shard, now); });
+  }
 
   // ---- rounds that close without workers that are late ----
 

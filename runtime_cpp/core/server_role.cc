@@ -175,9 +175,15 @@ bool ServerRole::TakesPart(NodeId child, Round round) const {
   return found == first_rounds_.end() || found->second <= round;
 }
 
-std::vector<NodeId> ServerRole::Participants(Round round) const {
+bool ServerRole::TakesPart(NodeId child, const SummedShard& shard, Round round) const {
+  if (TakesPart(child, round)) return true;
+  const auto first = shard.firsts.find(child);
+  return first != shard.firsts.end() && first->second <= round && Present(child);
+}
+
+std::vector<NodeId> ServerRole::Participants(const SummedShard& shard, Round round) const {
   std::vector<NodeId> participants = node_.config().children;
-  std::erase_if(participants, [&](NodeId child) { return !TakesPart(child, round); });
+  std::erase_if(participants, [&](NodeId child) { return !TakesPart(child, shard, round); });
   return participants;
 }
 
@@ -186,7 +192,7 @@ bool ServerRole::Complete(const SummedShard& shard) const {
   if (!node_.config().continues || shard.sum.merge_count() == 0) return false;
   const auto& children = node_.config().children;
   return std::all_of(children.begin(), children.end(), [&](NodeId child) {
-    return shard.sum.Has(child) || !TakesPart(child, shard.round + 1);
+    return shard.sum.Has(child) || !TakesPart(child, shard, shard.round + 1);
   });
 }
 
@@ -212,7 +218,7 @@ void ServerRole::Postpone(NodeId child, Round first) {
 }
 
 bool ServerRole::MayHave(NodeId child, const SummedShard& shard) const {
-  return TakesPart(child, shard.round + 1);
+  return TakesPart(child, shard, shard.round + 1);
 }
 
 void ServerRole::AnswerRequest(SummedShard& shard, NodeId child, Round round,
@@ -222,7 +228,7 @@ void ServerRole::AnswerRequest(SummedShard& shard, NodeId child, Round round,
 }
 
 void ServerRole::SkipEmptyRounds(SummedShard& shard) {
-  if (!Participants(shard.round + 1).empty()) return;
+  if (!Participants(shard, shard.round + 1).empty()) return;
   Round next = kNotAsked;
   for (const NodeId child : shard.waiting) {
     if (!Present(child)) continue;

@@ -4,6 +4,7 @@
 // the refused instruction to the application; the caller then only returns.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -62,6 +63,8 @@ class ServerRole : public RoleLogic {
     RoundPhase phase = RoundPhase::kNone;  // for reports
     Header given = {};            // of the last contribution, if rounds may close early
     std::map<NodeId, Header> asked = {};  // last requests of waiting children
+    // Of children that have come back: first rounds here that are earlier than elsewhere (AdmitToSeldom).
+    std::map<NodeId, Round> firsts = {};
     std::list<std::function<void(Time)>> deferred;  // actions after the update, in order
   };
 
@@ -150,10 +153,11 @@ class ServerRole : public RoleLogic {
   static bool AddWaiting(SummedShard& shard, NodeId peer);
 
   // ---- members that are lost and come back (NodeConfig::continues) ----
-  // Returns true if `child` takes part in this round.
+  // Returns true if `child` takes part in this round of all shards, or of this one.
   bool TakesPart(NodeId child, Round round) const;
-  // The participants of this round.
-  std::vector<NodeId> Participants(Round round) const;
+  bool TakesPart(NodeId child, const SummedShard& shard, Round round) const;
+  // The participants of this round of a shard.
+  std::vector<NodeId> Participants(const SummedShard& shard, Round round) const;
   // Returns true if `child` is neither lost nor has left.
   bool Present(NodeId child) const;
   std::uint32_t PresentChildren() const;
@@ -191,6 +195,46 @@ class ServerRole : public RoleLogic {
     Round open = 0;
     for (const auto& [id, shard] : shards) open = std::max(open, OpenRound(shard));
     return open;
+  }
+  // Lets children that have come back, except for some, take part in tensors that are pushed less often than others,
+  // or never, from the next round of these on, and calls `answer` with their shards, when the children may have the
+  // values of all others. These would wait for the children in the next step, and the children for values that
+  // nobody changes. A tensor's shards are pushed with one number, and so must be given after the same round.
+  template <class Shards, class Answer>
+  void AdmitToSeldom(Shards& shards, const std::set<NodeId>& except, Answer answer) {
+    for (const NodeId child : std::set(returning_)) {
+      const Round first = first_rounds_.at(child);
+      if (first <= 1 || !Present(child) || except.contains(child)) continue;
+      const Round latest = std::max(LatestOpen(shards), first - 1);
+      const auto lacks = [&](const SummedShard& shard) {
+        return OpenRound(shard) + 1 >= latest && shard.round + 1 < first;
+      };
+      bool may = true;  // have the values of all that are pushed in every step
+      for (auto each = shards.begin(); may && each != shards.end(); ++each) may = !lacks((*each).second);
+      if (may) GiveSeldom(shards, child, latest, answer);
+    }
+  }
+  template <class Shards, class Answer>
+  void GiveSeldom(Shards& shards, NodeId child, Round latest, Answer answer) {
+    struct Tensor {
+      Round round = 0;
+      bool known = false, waits = false, apart = false;
+    };
+    std::map<Key, Tensor> tensors;
+    for (const auto& [id, shard] : shards) {
+      Tensor& tensor = tensors[id.first];
+      tensor.waits |= std::find(shard.waiting.begin(), shard.waiting.end(), child) != shard.waiting.end();
+      tensor.apart |= OpenRound(shard) + 1 >= latest || OpenRound(shard) > shard.round || shard.updating;
+      tensor.apart |= std::exchange(tensor.known, true) && shard.round != tensor.round;
+      tensor.round = shard.round;
+    }
+    for (auto& [id, shard] : shards) {
+      const Tensor& tensor = tensors[id.first];
+      if (!tensor.apart && tensor.waits) shard.firsts.emplace(child, shard.round + 1);
+    }
+    for (auto& [id, shard] : shards) {
+      if (shard.firsts.contains(child)) answer(shard);
+    }
   }
 
   // ---- rounds that close without children that are late (early_rounds.cc) ----
@@ -271,7 +315,8 @@ class ServerRole : public RoleLogic {
   }
   static void ExchangeShard(Archive& archive, SummedShard& shard, const std::optional<OptimizerSpec>& spec,
                             Key key) {
-    archive(shard.sum, shard.terms, shard.round, shard.steps, shard.present, shard.ends, shard.waiting, shard.given, shard.asked);
+    archive(shard.sum, shard.terms, shard.round, shard.steps, shard.present, shard.ends, shard.waiting, shard.given, shard.asked,
+            shard.firsts);
     if (shard.early) archive(*shard.early);
     shard.weights.Exchange(archive, spec, key);
   }

@@ -11,6 +11,7 @@ using check::Alone;
 using check::Ask;
 using check::Between;
 using check::Cluster;
+using check::Control;
 using check::Lasting;
 using check::Members;
 using check::Plan;
@@ -134,6 +135,66 @@ TEST(a_round_has_a_deadline_again_when_the_worker_that_ended_it_returns) {
   server.node.HandleTimeout(2 * kSecond);
   CHECK_EQ(server.Says(global, Kind::kPush).size(), 1u);
   CHECK(server.errors.empty());
+}
+
+// A tensor that others push less often, or never, has not completed as many rounds when a worker or a party returns.
+TEST(a_returning_member_is_given_tensors_that_are_pushed_less_often) {
+  for (const bool party : {false, true}) {
+    for (const Round seldom : {0u, 1u}) {
+      for (const Round often : {1u, 2u, 5u}) {
+        if (seldom >= often) continue;
+        const Cluster cluster(1, Lasting(party ? std::vector{1u, 1u} : std::vector{2u}, 1));
+        const NodeId above = cluster.globals.front();
+        const std::vector<NodeId>& children = party ? cluster.servers : cluster.workers;
+        Alone server(cluster.node(party ? above : cluster.servers.front()).config());
+        const auto of = [](Key key, Message message) {
+          message.header.key = key;
+          return message;
+        };
+        const auto push = [&](NodeId from, Key key, Round round) {
+          server.Hear(from, of(key, Transfer(Kind::kPush, from, round, 10)));
+        };
+        const auto answer = [&](Key key, Round round, std::uint8_t flags = 0) {
+          if (party) return;
+          Message value = of(key, Transfer(Kind::kValue, above, round, 10));
+          value.header.flags = flags;
+          value.header.merge_count = 2;
+          server.Hear(above, std::move(value));
+        };
+        const auto given = [&](NodeId child) { return server.Says(child, Kind::kValue); };
+        for (const Key key : {0u, 1u}) {
+          if (party) server.Hear(children[0], of(key, Transfer(Kind::kInit, children[0], 0, 10)));
+          for (const NodeId child : children) server.Hear(child, of(key, Ask(0, 10, 0)));
+          answer(key, 0, kPlain);
+        }
+        for (Round round = 1; round < often; ++round) {
+          for (const Key key : {0u, 1u}) {
+            if (key == 1 && round > seldom) continue;
+            for (const NodeId child : children) push(child, key, round);
+            answer(key, round);
+          }
+        }
+        server.Lose(children[1]);
+        push(children[0], 0, often);
+        server.Return(children[1]);
+        for (const Key key : {0u, 1u}) server.Hear(children[1], of(key, Ask(0, 10, 0)));
+        answer(0, often);
+        given(children[0]);
+        push(children[0], 0, often + 1);  // with which the other member is to take part
+        const auto values = given(children[1]);
+        CHECK_EQ(values.size(), 2u);
+        for (const Header& value : values) CHECK_EQ(value.round, value.key == 0 ? often : seldom);
+        push(children[1], 0, often + 1);
+        answer(0, often + 1);
+        push(children[0], 1, seldom + 1);
+        CHECK_EQ(given(children[0]).size(), 1u);  // the round of the other tensor waits for both
+        push(children[1], 1, seldom + 1);
+        answer(1, seldom + 1);
+        CHECK_EQ(given(children[0]).size(), 1u);
+        CHECK(server.errors.empty());
+      }
+    }
+  }
 }
 
 // What was made after the optimizer was set may arrive before that instruction. The round is pushed again when the
