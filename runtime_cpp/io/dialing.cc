@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <stdexcept>
+#include <utility>
 
 #include "io/sessions.h"
 
@@ -79,6 +80,18 @@ Sessions::Dialing* Sessions::DialingOf(NodeId peer) {
     if (each.peer == peer) return &each;
   }
   return nullptr;
+}
+
+// Makes no more calls of `peer`, and ends those under way: one that was answered later would carry a link that is
+// closed, and one to a machine that is gone would stay open.
+void Sessions::EndCalls(NodeId peer, const std::string& reason) {
+  for (Dialing& dialing : dialing_) {
+    if (dialing.peer != peer) continue;
+    for (const std::uint64_t id : std::exchange(dialing.calls, {})) {
+      if (Session* call = FindById(id)) Close(*call, reason);
+    }
+  }
+  std::erase_if(dialing_, [peer](const Dialing& dialing) { return dialing.peer == peer; });
 }
 
 // A call has failed. A refusal counts only if no other call was answered.

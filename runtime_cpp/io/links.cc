@@ -57,7 +57,7 @@ void Sessions::Identify(NodeId peer) {
 
 void Sessions::Drop(NodeId peer, const std::string& reason) {
   PeerLink& link = LinkOf(peer);
-  std::erase_if(dialing_, [peer](const Dialing& dialing) { return dialing.peer == peer; });
+  EndCalls(peer, reason);
   Replace(link, false);
   link.closed = true;
   link.lost_why = reason;
@@ -66,13 +66,7 @@ void Sessions::Drop(NodeId peer, const std::string& reason) {
 
 void Sessions::Leave(NodeId peer, const std::string& reason) {
   PeerLink& link = LinkOf(peer);
-  for (Dialing& dialing : dialing_) {
-    if (dialing.peer != peer) continue;
-    for (const std::uint64_t id : std::exchange(dialing.calls, {})) {
-      if (Session* call = FindById(id)) Close(*call, reason);
-    }
-  }
-  std::erase_if(dialing_, [peer](const Dialing& dialing) { return dialing.peer == peer; });
+  EndCalls(peer, reason);
   Replace(link, false);
   link.closed = false;
   link.lost_at = Now();
@@ -210,7 +204,7 @@ void Sessions::Attach(Session& session, PeerLink& link) {
 
 void Sessions::CloseLink(PeerLink& link, const std::string& reason) {
   link.closed = true;
-  std::erase_if(dialing_, [&](const Dialing& dialing) { return dialing.peer == link.peer; });
+  EndCalls(link.peer, reason);
   if (link.session != nullptr) return Close(*link.session, reason);
   link.lost_why = reason;
   handler_.OnLost(link);

@@ -248,6 +248,7 @@ class Sessions {
               Dialing::Answer final = Dialing::Answer::kNone);
   void HungUp(Session& session, const std::string& reason);
   Dialing* DialingOf(NodeId peer);
+  void EndCalls(NodeId peer, const std::string& reason);
   bool IsCallDue(const Dialing& dialing, Time now) const;
   void TickDialing(Time now);
   void GiveUp(const Dialing& failed, Time now);
