@@ -128,3 +128,16 @@ def test_a_run_that_fails_has_the_loads_until_then(killed_s: float, tmp_path: Pa
     mbps = read_network(place / "network.json").graph.edges[busiest["source"], busiest["target"]]
     assert busiest["utilisation"] == pytest.approx(busiest["mean_mbps"] / mbps["bandwidth_mbps"])
     assert results.summary["busiest_endpoint"]["share"] <= 1
+
+
+def test_what_waits_for_a_standby_is_queued(tmp_path: Path) -> None:
+    """A global server chooses messages ahead, as its standby has to know their order."""
+    words = ["workload=synthetic", "workload.elements=[200000]", "iterations=2"]
+    peaks = []
+    for number, durable in enumerate(("none", "replica")):
+        faults = [f"faults.durable={durable}", f"hydra.run.dir={tmp_path / str(number)}"]
+        done = run([*words, *faults, "sim.edges_every_s=0.002"])
+        hub = {"source": "hub", "target": "hub/wan"}
+        (row,) = [row for row in done.edges if hub.items() <= row.items()]
+        peaks.append(row["peak_queue_bytes"])
+    assert peaks[1] == pytest.approx(peaks[0], rel=0.05) == pytest.approx(1.6e6, rel=0.05)

@@ -258,6 +258,12 @@ std::vector<double> Fabric::EdgesQueued(Time now) const {
   for (const Link& link : links_) {
     const Node& source = endpoints_[link.stats.source].node->node();
     hold(link.options.path, static_cast<double>(source.QueuedBytes(link.stats.target)));
+    if (link.broken) {  // messages that were chosen and have not left, or that leave again
+      auto& outbox = link.broken->link.outbox;
+      for (std::size_t i = 0; i < outbox.unsent(); ++i) {
+        hold(link.options.path, static_cast<double>(outbox.At(i).wire_bytes()));
+      }
+    }
     for (const net::ConnectionId lane : link.lanes) hold(link.options.path, network_.Left(lane, now));
     hold(link.options.path, link.queued_bytes);
   }
