@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 import geomx
 from geomx.config.compose import compose
 from geomx.errors import ConfigError, PluginError
+from geomx.experiment import script_workload
 from geomx.limits import rules
 from geomx.plugin.registry import Registry
 from geomx.plugin.tracking import TrackedRun, Tracker
@@ -185,6 +187,10 @@ def test_parameters_have_the_options_of_workload_and_network(tmp_path: Path) -> 
     assert values["workload.learning_rate"] == 0.25
     assert (values["network.delay_ms"], values["faults.on_loss"]) == ("40", "continue")
     assert not any(name.startswith("hydra") for name in values)
+    script = replace(experiment, overrides=[], workload=script_workload.of(["python", "train.py"]))
+    values = parameters(script)
+    assert values["workload.name"] == "train.py"
+    assert "workload.learning_rate" not in values
 
 
 def test_an_unknown_tracker_and_one_listed_twice_are_refused() -> None:

@@ -50,7 +50,9 @@ def parameters(experiment: Experiment) -> dict[str, Any]:
     header = {name: value for name, value in experiment.header().items() if name not in LEFT_OUT}
     header["accel"] = ",".join(name for name, _ in experiment.selection.accel)
     options = {f"accel.{name}": values for name, values in experiment.selection.accel}
-    workload = {f"workload.{name}": value for name, value in experiment.workload_options.items()}
+    # Those of a script, which makes no number of steps known before, are its own.
+    chosen = experiment.workload_options if experiment.workload.iterations else {}
+    workload = {f"workload.{name}": value for name, value in chosen.items()}
     return {**_given(experiment.overrides), **dict(_flat({**workload, **header, **options}))}
 
 
