@@ -9,6 +9,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from geomx.errors import GeomxError
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'geomx[torch]'")
 
 import geomx.torch
+from geomx.torch.answers import sent
 from tests.test_leaving import each as on_two_workers
 from tests.torch_laws import (
     CLASSES,
@@ -503,3 +505,20 @@ def test_a_group_of_processes_is_refused_as_it_does_not_leave_in_step() -> None:
         return store.leaving
 
     assert on_two_workers(body, ("fsa", {})) == [False, False]
+
+
+def test_the_keys_that_are_sent_are_asked_for_once() -> None:
+    """They are sorted for each answer, and a model may have thousands of parameters."""
+
+    class Asked:
+        times = 0
+
+        @property
+        def sent(self) -> list[int]:
+            self.times += 1
+            return [3, 5]
+
+    flights: Any = Asked()
+    slots: Any = [SimpleNamespace(key=key) for key in range(8)]
+    assert [slot.key for slot in sent(slots, flights)] == [3, 5]
+    assert flights.times == 1

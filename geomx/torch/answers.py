@@ -26,7 +26,10 @@ def elements(named: Iterable[torch.Tensor], slots: Sequence[Slot]) -> list[int]:
 
 def sent(slots: list[Slot], flights: Flights | None) -> list[Slot]:
     """Return the parameters that are exchanged after the current step."""
-    return slots if flights is None else [slot for slot in slots if slot.key in flights.sent]
+    if flights is None:
+        return slots
+    keys = set(flights.sent)
+    return [slot for slot in slots if slot.key in keys]
 
 
 def expect(
