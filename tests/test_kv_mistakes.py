@@ -128,21 +128,6 @@ def test_pushes_of_float32_cost_no_check() -> None:
 # ---- keys ----
 
 
-def test_a_key_that_is_listed_twice_has_one_contribution(alone: kv.KVStore) -> None:
-    """As in MXNet: its values are added up, whether they are small, large or of several devices."""
-    alone.set_optimizer("sgd", learning_rate=1, momentum=0.5)
-    alone.init(["w", "b"], [np.zeros(3), np.zeros(50_000)])
-    for shape, key in (3, "w"), (50_000, "b"):
-        one, two = np.ones(shape, np.float32), np.full(shape, 2, np.float32)
-        alone.push([key, key, key], [one, [two, two], [4] * shape])
-        assert (alone.pull(key) == -9).all()
-        values = [one, two]
-        alone.pushpull([key, key], values)
-        assert all((value == -9 - (4.5 + 3)).all() for value in values)
-    with pytest.raises(GeomxError, match=r"key 'w' has shape \(3,\), not \(2,\)"):
-        alone.push(["w", "w"], [np.ones(3), np.ones(2)])
-
-
 SCRIPT = """
 import sys
 import numpy as np

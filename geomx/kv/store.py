@@ -17,7 +17,7 @@ from geomx.kv.ending import failing, passing
 from geomx.kv.keys import Entry, Keys
 from geomx.kv.many import ManyKeys
 from geomx.kv.rules import check_later, checked_optimizer, global_rule
-from geomx.kv.values import Key, contributions, devices, pairs, to_float32
+from geomx.kv.values import Key, devices, pairs, to_float32
 from geomx.live.exchange import ArrayExchange, Exchange
 from geomx.live.member import Member, naming_the_lost
 from geomx.live.script_calls import FOREVER_S
@@ -134,7 +134,7 @@ class KVStore(ManyKeys):
         """Contribute to one key or several; returns at once.
 
         Args:
-            key: A key, or a list of them; what is given for one that is listed twice is summed.
+            key: A key, or a list of them.
             value: An array, or a list of arrays that are summed first; for a list of keys a list
                 of such values. May be changed as soon as this returns.
             priority: Accepted for compatibility. The order of sending is decided on every hop: by
@@ -145,7 +145,7 @@ class KVStore(ManyKeys):
             NodeLost: A node of the job died.
             Left: The worker leaves the job, and all earlier steps are complete.
         """
-        for each, given in self.pushing(contributions(key, value)):
+        for each, given in self.pushing(pairs(key, value)):
             entry, terms = self.entry(each), devices(given)
             if tensors.on_device(terms):
                 for term in terms:

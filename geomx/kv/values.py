@@ -60,27 +60,6 @@ def pairs(key: Any, value: Any) -> list[tuple[Key, Any]]:
     return [(_key(each), given) for each, given in zip(key, value, strict=True)]
 
 
-def contributions(key: Any, value: Any) -> list[tuple[Key, Any]]:
-    """Return keys with what is pushed to each; the values of a key that is listed twice together.
-
-    Args:
-        key: See `pairs`.
-        value: See `pairs`.
-
-    Raises:
-        GeomxError: See `pairs`; or a value of a key that is listed twice is not made of numbers.
-    """
-    given = pairs(key, value)
-    if len({each for each, _ in given}) == len(given):
-        return given
-    together: dict[Key, list[Any]] = {}
-    for each, values in given:
-        for one in devices(values):
-            array = one if hasattr(one, "shape") else to_float32(each, one)
-            together.setdefault(each, []).append(array)
-    return list(together.items())
-
-
 def _key(key: Any) -> Key:
     if isinstance(key, str) or (type(key) is int and 0 <= key <= _MAX_KEY):
         return key

@@ -29,12 +29,13 @@ with without_collections():
     from geomx.kv import store as kv
     from geomx.kv.ending import at_end
     from geomx.kv.keys import Entry
-    from geomx.kv.values import Key, contributions, devices, pairs
+    from geomx.kv.values import Key, devices, pairs
     from geomx.live.mxnet_exchange import EngineExchange
     from geomx.live.sync_steps import SyncSteps
     from geomx.mxnet.arrays import (
         added,
         check,
+        contributions,
         dense,
         fill,
         initial,
@@ -86,7 +87,7 @@ class KVStore(mx.kvstore.KVStore):
         """Contribute once the arrays have been computed; see `geomx.kv.KVStore.push`.
 
         Args:
-            key: A key, or a list of them.
+            key: A key, or a list of them; what is given for one that is listed twice is added up.
             value: An NDArray, or one for each device, which are added up; for a list of keys a
                 list.
             priority: Of the operation in MXNet's engine.

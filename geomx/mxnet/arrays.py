@@ -77,6 +77,22 @@ def dense(key: Key, array: Any) -> Any:
     return array if array.stype == "default" else array.tostype("default")
 
 
+def contributions(key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
+    """Return keys with the arrays that a push gives each, also where it lists a key twice.
+
+    Args:
+        key: See `pairs`.
+        value: See `pairs`.
+
+    Raises:
+        GeomxError: See `pairs`.
+    """
+    given: dict[Key, list[Any]] = {}
+    for each, values in pairs(key, value):
+        given.setdefault(each, []).extend(devices(values))
+    return list(given.items())
+
+
 def added(arrays: list[Any]) -> Any:
     """Add up arrays of several devices, on that of the first, since operators read only one's.
 
