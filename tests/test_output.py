@@ -132,3 +132,14 @@ def test_a_closed_terminal_does_not_end_a_run_under_nohup(
     cli._end_on_signals()
     assert handled.keys() >= {signal.SIGINT, signal.SIGTERM}
     assert (signal.SIGHUP in handled) is not ignored
+
+
+@pytest.mark.needs("ring", "tsengine", "dgt")
+@pytest.mark.parametrize("accel", ["ring,tsengine", "dgt,ring"])
+def test_accelerators_that_exclude_each_other_leave_no_run(
+    accel: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert cli.main(["workload=tiny", f"accel=[{accel}]", f"hydra.run.dir={folder}"]) == 2
+    assert capfd.readouterr().err.startswith(f"accel=[{accel}]: ")
+    assert not folder.exists()

@@ -48,6 +48,7 @@ def validate(experiment: Experiment) -> None:
     selection.validate(experiment)
     selection.sync_policy(cluster)
     selection.placement(cluster, experiment.workload.tensors)
+    selection.overlays(cluster)
     _check_fragments(experiment)
     if experiment.faults.continues:
         _check_continues(experiment)
