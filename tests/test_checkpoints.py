@@ -206,10 +206,13 @@ if {dies} and store.is_master_worker and not store.member.late:
 store.set_optimizer("sgd", learning_rate=0.1, momentum=0.9)
 store.init("weight", np.ones(5, np.float32))
 store.init("bias", np.full(9, 2.0, np.float32))
+store.init(["seldom", "never"], [np.ones(3, np.float32), np.ones(2, np.float32)])
 for step in range(store.rounds, {steps}):
     for name in ("weight", "bias"):
         value = store.pull(name)
         store.push(name, (value / 2 + step) / store.num_all_workers)
+    if step == 1:
+        store.push("seldom", np.ones(3, np.float32))
 values = {{name: store.pull(name) for name in ("weight", "bias")}}
 if store.is_master_worker:
     np.savez("{out}", rounds=store.rounds, **values)

@@ -15,6 +15,7 @@ import secrets
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -216,16 +217,17 @@ def taken(directory: Path, spec: Spec) -> Checkpoint:
     shards = [each for node in cluster.global_servers for each in _saved(spec, directory, node)]
     parties = [node for node in cluster.nodes if node.role == "server"]
     recorded = [node for node in parties if begun(durable(directory, node.name))]
-    local = max((_saved(spec, directory, node) for node in recorded), key=_completed, default=[])
+    completed = partial(_completed, alike=spec.tensors is not None)
+    local = max((_saved(spec, directory, node) for node in recorded), key=completed, default=[])
     if local and all(shard.value is None for shard in shards):
         shards = local  # parties keep the weights
     if not shards or any(shard.value is None for shard in shards):
         raise GeomxError("it had not begun to train: the servers have no values")
     if local:
-        rounds = _completed(local)
+        rounds = completed(local)
     else:
         member = Member(_loop(), spec, parties[0].name, {})
-        rounds = member.config().party_rounds(_completed(shards))
+        rounds = member.config().party_rounds(completed(shards))
         member.close()
     rounds += spec.rounds_before
     parts: dict[int, list[Any]] = {}
@@ -249,9 +251,15 @@ class _Saved(NamedTuple):
     state: bytes
 
 
-def _completed(shards: Sequence[_Saved]) -> int:
-    """The rounds that all shards have completed."""
-    return min((shard.round for shard in shards), default=0)
+def _completed(shards: Sequence[_Saved], alike: bool) -> int:
+    """The rounds that all shards have completed.
+
+    A script may push some tensors less often than others, or never, unless they are `alike`: those
+    count that it pushes in every step, whose rounds are at most one apart.
+    """
+    rounds = [shard.round for shard in shards]
+    often = [each for each in rounds if alike or each >= max(rounds) - 1]
+    return min(often, default=0)
 
 
 def _saved(spec: Spec, directory: Path, node: NodeSpec) -> list[_Saved]:
