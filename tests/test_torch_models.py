@@ -522,3 +522,18 @@ def test_the_keys_that_are_sent_are_asked_for_once() -> None:
     slots: Any = [SimpleNamespace(key=key) for key in range(8)]
     assert [slot.key for slot in sent(slots, flights)] == [3, 5]
     assert flights.times == 1
+
+
+@pytest.mark.usefixtures("party_of_one")
+def test_parameters_that_are_unfrozen_after_the_hook_are_refused() -> None:
+    def body(store: kv.KVStore) -> None:
+        net = network()
+        net[0].requires_grad_(False)
+        hook = geomx.torch.PartyHook(net, store)
+        ddp: Any = torch.nn.parallel.DistributedDataParallel(net.requires_grad_(True))
+        ddp.register_comm_hook(hook, geomx.torch.PartyHook.average)
+        with pytest.raises(Exception, match=r"a parameter \(16, 6\) was frozen"):
+            ddp(torch.ones(1, FEATURES)).sum().backward()
+        hook.close()
+
+    everyone(body, {"east": 1})

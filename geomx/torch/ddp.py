@@ -134,7 +134,7 @@ class PartyHook:
         buffer = bucket.buffer()
         devices = [buffer.device] if buffer.is_cuda else None  # their streams will wait for it
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
-        keys = [state._keys[id(parameter)] for parameter in bucket.parameters()]
+        keys = [state._key(parameter) for parameter in bucket.parameters()]
         pieces = list(zip(keys, bucket.gradients(), strict=True))
         here = _Bucket(buffer, pieces, bucket.index() == 0, done)
         state._means += zip(bucket.parameters(), bucket.gradients(), strict=True)
@@ -158,6 +158,16 @@ class PartyHook:
 
         state._send.submit(_reporting, done, buffer, send)
         return done
+
+    def _key(self, parameter: torch.Tensor) -> int:
+        found = self._keys.get(id(parameter))
+        if found is None:
+            raise GeomxError(
+                f"a parameter {tuple(parameter.shape)} was frozen, or not in the model, when "
+                "geomx.torch.PartyHook was created, so parties do not exchange it: create the hook "
+                "when all parameters are there that DDP trains"
+            )
+        return found
 
     def _give_means(self) -> None:
         """After the backward pass, give parameters that no process of this party used their mean.
