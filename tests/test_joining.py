@@ -243,8 +243,8 @@ def test_a_scenario_lets_absent_members_join(
 
 WAITING = """
 import sys
-from geomx.live import node
-node.JOIN_TIMEOUT_S = 0.1
+from geomx.live import member, node
+member.JOIN_TIMEOUT_S = 0.1
 sys.exit(node.main(sys.argv[1:]))
 """
 

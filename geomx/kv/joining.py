@@ -141,7 +141,7 @@ def _join(type: str) -> KVStore:
             if member.late:
                 notes.again()
         metrics = meter(member, tls)
-        member.wait_started(max(JOIN_TIMEOUT_S, patience_s))
+        member.wait_started(patience_s)
         if notes is not None:
             notes.metrics = metrics
             notes.started(member.started_s)

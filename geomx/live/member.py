@@ -330,14 +330,14 @@ class Member(ScriptCalls):
         here = self._roster[self.node.name].rsplit(":", 1)[0]
         return max(1, len(os.sched_getaffinity(0)) // hosts.count(here))
 
-    def wait_started(self, patience_s: float = JOIN_TIMEOUT_S) -> None:
-        """Wait until all nodes are connected, up to `patience_s`: time 0 of the run.
+    def wait_started(self, patience_s: float = 0.0) -> None:
+        """Wait, at least for `JOIN_TIMEOUT_S`, until all nodes are connected: time 0 of the run.
 
         Raises:
             NodeLost: A node was lost, or did not join.
         """
         with naming_the_lost(self.loop):
-            self.started_s = self.loop.wait_started(patience_s)
+            self.started_s = self.loop.wait_started(max(JOIN_TIMEOUT_S, patience_s))
         if self.spec.event_schedule:
             nodes = wiring.peers(self.spec.cluster, self.selection, self.node)
             self.disturbances = Disturbances(self, [node.id for node in nodes])

@@ -39,7 +39,7 @@ from geomx.live.exit_status import DONE, FAILED, INTERRUPTED, LOST
 from geomx.live.journal import Notes
 from geomx.live.lifetime import LEAVE, tie_to_parent
 from geomx.live.long_waits import LongWaits
-from geomx.live.member import JOIN_TIMEOUT_S, Member, naming_the_lost
+from geomx.live.member import Member, naming_the_lost
 from geomx.live.metering import meter
 from geomx.live.node_arguments import parsed
 from geomx.live.resumption import Resumption
@@ -211,7 +211,7 @@ class Node:
         self._notes.metrics = meter(member, access.folder_from_environment())
         tells = may_lack_some(member.spec.cluster, member.selection, member.spec.faults)
         # Others load what they need meanwhile, and may be started as late as this one may join.
-        member.wait_started(max(JOIN_TIMEOUT_S, self._options.patience))
+        member.wait_started(self._options.patience)
         self._notes.started(member.started_s)
         self._tells = member if tells else None
         self._long_waits = LongWaits(member, self._notes)
