@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from geomx.cluster import NodeSpec
 from geomx.errors import GeomxError, PluginError, no_initial_value
-from geomx.experiment import script_workload
 from geomx.experiment.experiment import Experiment
 from geomx.experiment.rounds import close_early, may_lack_some
 from geomx.experiment.unreached import warn_of_unreached
@@ -95,6 +94,7 @@ class Collector:
         self._left = LeftEarly(bool(planned) or close_early(*parts, faults), faults.continues)
         self._told: list[tuple[float, NodeSpec, Note]] = []  # changes of members
         self._names = {key: each.name for key, each in enumerate(experiment.workload.tensors)}
+        self._elements = [tensor.elements for tensor in experiment.workload.tensors]
 
     def begin(self) -> None:
         """Begin the record."""
@@ -240,8 +240,7 @@ class Collector:
         """Record what is known at the end of a script; no effect on another run."""
         header = self._recorder.header
         if "script" in header:
-            elements = [tensor.elements for tensor in self._experiment.workload.tensors]
-            complete(header, elements, self._computed_s.values())
+            complete(header, self._elements, self._computed_s.values())
 
     def _record(self, node: NodeSpec, note: Note, advance: Advance | None) -> None:
         if "started" in note:
@@ -314,10 +313,7 @@ class Collector:
         """Take note of a script's tensors, by its keys; another process repeats them."""
         new = [each for each in tensors if each[0] not in self._names]
         self._names |= {key: name for key, name, _, _ in new}
-        workload = script_workload.with_tensors(
-            self._experiment.workload, ((name, shape) for _, name, shape, _ in new)
-        )
-        self._experiment = replace(self._experiment, workload=workload)
+        self._elements += [math.prod(shape) for _, _, shape, _ in new]
 
     def _evaluation(self, time_s: float, note: Note) -> None:
         self._recorder.evaluation(time_s, note["evaluation"], note["accuracy"], note["loss"])
