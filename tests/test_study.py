@@ -109,6 +109,20 @@ def test_a_variant_of_earlier_overrides_is_unfinished(monkeypatch: pytest.Monkey
     assert [row["status"] for row in rows] == ["unfinished"] * 2
 
 
+@pytest.fixture
+def jobs_used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how many variants at a time each study that follows is to carry out; none is."""
+    used: list[int] = []
+
+    def carried_out(variants: Any, jobs: int) -> Any:
+        used.append(jobs)
+        return iter(())
+
+    monkeypatch.setattr(study, "carry_out", carried_out)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 3)
+    return used
+
+
 @pytest.mark.parametrize(
     ("words", "jobs"),
     [
@@ -119,32 +133,14 @@ def test_a_variant_of_earlier_overrides_is_unfinished(monkeypatch: pytest.Monkey
         ([asked("mode=sim seed=1"), "mode=live", "study.baseline='mode=sim'"], 3),
     ],
 )
-def test_live_variants_run_one_at_a_time(
-    words: list[str], jobs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    used: list[int] = []
-
-    def carried_out(variants: Any, jobs: int) -> Any:
-        used.append(jobs)
-        return iter(())
-
-    monkeypatch.setattr(study, "carry_out", carried_out)
-    monkeypatch.setattr("joblib.cpu_count", lambda: 3)
+def test_live_variants_run_one_at_a_time(words: list[str], jobs: int, jobs_used: list[int]) -> None:
     study.run([*QUICK, *words])
-    assert used == [jobs]
+    assert jobs_used == [jobs]
 
 
 def test_variants_whose_preset_is_live_run_one_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, jobs_used: list[int]
 ) -> None:
-    used: list[int] = []
-
-    def carried_out(variants: Any, jobs: int) -> Any:
-        used.append(jobs)
-        return iter(())
-
-    monkeypatch.setattr(study, "carry_out", carried_out)
-    monkeypatch.setattr("joblib.cpu_count", lambda: 3)
     (tmp_path / "experiment").mkdir()
     for name, text in (("real", "mode: live"), ("other", "seed: 3")):
         file = tmp_path / f"experiment/{name}.yaml"
@@ -153,7 +149,7 @@ def test_variants_whose_preset_is_live_run_one_at_a_time(
     study.run([*words, asked("experiment=real")])
     study.run([*words, asked("experiment=other")])
     study.run([*words, asked("experiment=real mode=sim")])
-    assert used == [1, 3, 3]
+    assert jobs_used == [1, 3, 3]
 
 
 class Dying:

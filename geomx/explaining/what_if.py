@@ -224,7 +224,7 @@ def _own_network(run: Results) -> tuple[str, ...]:
     """Return overrides that choose the network of a run as it was used."""
     file = (run.directory / "network.json").resolve()
     words = [str(override) for override in run.summary.get("words", ())]
-    return network_alone(_replaced(words, ("network=",))[:-1], file)
+    return network_alone(words, file)
 
 
 def _remedy(overrides: Sequence[str], reason: str) -> str:

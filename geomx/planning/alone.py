@@ -13,7 +13,7 @@ from pathlib import Path
 import networkx as nx
 
 from geomx.cluster import Cluster, Party
-from geomx.planning.candidates import BASELINE, Candidate, replaced
+from geomx.planning.candidates import BASELINE, Candidate
 from geomx.results.files import write_network
 from geomx.study.presets import network_alone
 
@@ -73,8 +73,7 @@ def strongest(cluster: Cluster, directory: Path, overrides: Sequence[str] = ()) 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_network(path, without_wan(cluster, party))
     share = len(party.workers) / len(cluster.workers)
-    others = replaced(overrides, ["network="])[:-1]
-    chosen = network_alone(others, path)
+    chosen = network_alone(overrides, path)
     return Alone(BASELINE.sync, BASELINE.accel, (), party.name, chosen, share)
 
 

@@ -34,21 +34,21 @@ def network_alone(overrides: Sequence[str], file: Path) -> tuple[str, ...]:
     A preset may set values of its own network, which would be refused or added to the file's.
 
     Args:
-        overrides: Those of the run, without any of the network.
+        overrides: Those of the run; what they say of its network does not count.
         file: A graph, as in ``network.json``.
     """
     chosen = f"network={file}"
-    if PRESET not in map(key_of, overrides):
+    keys = [key_of(override) for override in overrides]
+    if PRESET not in keys:
         return (chosen,)
+    others = [w for w, key in zip(overrides, keys, strict=True) if key.split(".")[0] != "network"]
     try:
-        values, own = (
-            configuration(words)["network"] for words in ([*overrides, chosen], [chosen])
-        )
+        values, own = (configuration(words)["network"] for words in ([*others, chosen], [chosen]))
     except ConfigError:
         return (chosen,)
-    others = (
+    set_by_preset = (
         key
         for key, value in values.items()
         if value is not None and (key not in own or value != own[key])
     )
-    return (chosen, *(f"~network.{key}" for key in others))
+    return (chosen, *(f"~network.{key}" for key in set_by_preset))

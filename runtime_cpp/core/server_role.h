@@ -197,9 +197,10 @@ class ServerRole : public RoleLogic {
     return open;
   }
   // Lets children that have come back, except for some, take part in tensors that are pushed less often than others,
-  // or never, from the next round of these on, and calls `answer` with their shards, when the children may have the
-  // values of all others. These would wait for the children in the next step, and the children for values that
-  // nobody changes. A tensor's shards are pushed with one number, and so must be given after the same round.
+  // or never, from the next round of these on, and calls `answer` with their shards, once the children may have the
+  // values of all other tensors. Without it, the children would wait for rounds that do not come, and the next
+  // round of the other tensors for the children. A push has the same round in all shards of its tensor, so the
+  // values of these are given only where all have completed the same round.
   template <class Shards, class Answer>
   void AdmitToSeldom(Shards& shards, const std::set<NodeId>& except, Answer answer) {
     for (const NodeId child : std::set(returning_)) {
